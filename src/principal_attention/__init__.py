@@ -1,0 +1,63 @@
+"""Attention seen as kernel PCA: RPC-Attention, Scaled Attention, kernel PCA and Principal Component Pursuit."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from .attention import kernel_pca_attention, scaled_attention, symmetric_attention
+from .cache import PursuitCache
+from .errors import ConvergenceWarning, DtypeError, InputError, NonFiniteError, RankError
+from .kernel_pca import KernelPCA
+from .modules import RPC, KernelPCAValues, Scaled, SelfAttention, Softmax, Symmetric
+from .pcp import PCPResult, principal_component_pursuit
+from .pursuit import PRESETS, Pursuit, PursuitTrace, rpc_attention
+from .reference import rpc_attention_reference
+
+if TYPE_CHECKING:
+    from .robust_pca import RobustPCA
+
+__version__ = "0.1.0"
+
+# Names that need more than torch come in when they are first asked for.
+_LAZY = {"RobustPCA": "robust_pca"}
+
+__all__ = [
+    "PRESETS",
+    "RPC",
+    "ConvergenceWarning",
+    "DtypeError",
+    "InputError",
+    "KernelPCA",
+    "KernelPCAValues",
+    "NonFiniteError",
+    "PCPResult",
+    "Pursuit",
+    "PursuitCache",
+    "PursuitTrace",
+    "RankError",
+    "RobustPCA",
+    "Scaled",
+    "SelfAttention",
+    "Softmax",
+    "Symmetric",
+    "kernel_pca_attention",
+    "principal_component_pursuit",
+    "rpc_attention",
+    "rpc_attention_reference",
+    "scaled_attention",
+    "symmetric_attention",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        try:
+            return getattr(import_module(f".{_LAZY[name]}", __name__), name)
+        except ModuleNotFoundError as missing:
+            raise ModuleNotFoundError(
+                f"{name} needs {missing.name}: pip install 'principal-attention[report]'", name=missing.name
+            ) from missing
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

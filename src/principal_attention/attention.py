@@ -1,0 +1,150 @@
+"""Attention as pure functions on (…, N, D) tensors: symmetric, scaled, and with Theorem 1's own values."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from ._sdpa import attend, autocast, check_attn_mask, check_key_mask, check_tensors, merge_masks
+from .errors import InputError
+from .kernel_pca import gram_spectrum, log_kernel_sum, theorem_values
+
+
+def symmetric_attention(
+    k: Tensor,
+    v: Tensor,
+    *,
+    key_mask: Tensor | None = None,
+    attn_mask: Tensor | None = None,
+    is_causal: bool = False,
+    dropout_p: float = 0.0,
+    scale: float | None = None,
+) -> Tensor:
+    """softmax(K Kᵀ/√D) V: keys stand for the queries. Masks are those of `rpc_attention`."""
+    return softmax_attention(
+        k, k, v, key_mask=key_mask, attn_mask=attn_mask, is_causal=is_causal, dropout_p=dropout_p, scale=scale
+    )
+
+
+def softmax_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    key_mask: Tensor | None = None,
+    attn_mask: Tensor | None = None,
+    is_causal: bool = False,
+    dropout_p: float = 0.0,
+    scale: float | None = None,
+) -> Tensor:
+    """softmax(Q Kᵀ/√D) V with this package's masks, fused for any leading dimensions."""
+    q, k, v = autocast(q, k, v)  # type: ignore[assignment]
+    check_tensors(k, v, q)
+    check_key_mask(key_mask, k)
+    check_attn_mask(attn_mask, (*k.shape[:-2], q.shape[-2], k.shape[-2]))
+    if is_causal and q.shape[-2] != k.shape[-2]:
+        raise InputError(f"q has {q.shape[-2]} rows and k has {k.shape[-2]}; is_causal needs as many of each")
+    mask, causal = merge_masks(k, key_mask, attn_mask, is_causal, rows=q.shape[-2])
+    return attend(q, k, v, mask=mask, is_causal=causal, dropout_p=dropout_p, scale=scale)
+
+
+def scaled_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    mixing: Tensor | float | str,
+    key_mask: Tensor | None = None,
+    attn_mask: Tensor | None = None,
+    is_causal: bool = False,
+    dropout_p: float = 0.0,
+    scale: float | None = None,
+) -> Tensor:
+    """Scaled Attention, softmax(Q Kᵀ/√D) (I − S) V (the paper's Remark 3).
+
+    `mixing` is S itself, a tensor that broadcasts to (…, N, N) such as a learned (heads, N, N); or a
+    scalar α for S = α·softmax(K Kᵀ/√D); or "exact" for S = (1/N) g⁻¹gᵀ of the theorem. Causal attention
+    takes the lower triangle of a matrix and the causal symmetric attention of α, and has no exact form.
+    """
+    q, k, v = autocast(q, k, v)  # type: ignore[assignment]
+    masks = dict(key_mask=key_mask, attn_mask=attn_mask, is_causal=is_causal, scale=scale)
+    if isinstance(mixing, str):
+        if mixing != "exact":
+            raise InputError(f"mixing is {mixing!r}; expected a matrix, a scalar, or 'exact'")
+        if is_causal or attn_mask is not None:
+            raise InputError("mixing 'exact' takes no is_causal or attn_mask: Theorem 1 has one g(k) for all queries")
+        mixed = exact_mixing(k, v, key_mask=key_mask, scale=scale)
+    elif isinstance(mixing, Tensor) and mixing.ndim >= 2 and mixing.numel() > 1:
+        mixed = _matrix_mixing(mixing, k, v, key_mask, is_causal)
+    else:
+        alpha = mixing if not isinstance(mixing, Tensor) else mixing.to(v.dtype)
+        if isinstance(alpha, Tensor) and alpha.numel() != 1:
+            raise InputError(f"mixing has shape {tuple(alpha.shape)}; expected a scalar or a matrix (…, N, N)")
+        mixed = alpha * symmetric_attention(k, v, **masks)  # type: ignore[arg-type]
+    return softmax_attention(q, k, v - mixed, dropout_p=dropout_p, **masks)  # type: ignore[arg-type]
+
+
+def _matrix_mixing(mixing: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, is_causal: bool) -> Tensor:
+    check_tensors(k, v)
+    check_key_mask(key_mask, k)
+    n = k.shape[-2]
+    if mixing.shape[-2:] != (n, n):
+        raise InputError(f"mixing has shape {tuple(mixing.shape)} and k has {n} tokens; expected (…, {n}, {n})")
+    mixing = mixing.to(v.dtype)
+    if is_causal:
+        mixing = mixing.tril()
+    if key_mask is not None:
+        v = v.masked_fill(~key_mask.unsqueeze(-1), 0.0)
+    return mixing @ v
+
+
+def exact_mixing(k: Tensor, v: Tensor, *, key_mask: Tensor | None = None, scale: float | None = None) -> Tensor:
+    """S·V with the theorem's S = (1/N) g⁻¹gᵀ, rank one: every row is one weighted mean of the values,
+
+        (SV)ⱼ = exp(lse(log g) − log N − log gⱼ) · Σ softmax(log g)ⱼ' vⱼ'
+
+    in float64 logarithms. The factor itself is the true one: where log g spans more than 88 it exceeds
+    float32 and the result is infinite there, which is why the paper learns S instead.
+    """
+    check_tensors(k, v)
+    check_key_mask(key_mask, k)
+    wide, keys = v.double(), k.double()
+    log_g = log_kernel_sum(keys, keys, k.shape[-1] ** -0.5 if scale is None else scale, key_mask)
+    counted = log_g if key_mask is None else log_g.masked_fill(~key_mask, -math.inf)
+    count = log_g.new_tensor(k.shape[-2]) if key_mask is None else key_mask.sum(-1, keepdim=True).clamp(min=1)
+    total = counted.logsumexp(-1, keepdim=True)  # −inf where no token is valid: the factor is zero then
+    weights = (counted - total.clamp(min=torch.finfo(total.dtype).min)).exp()
+    if key_mask is not None:
+        wide = wide.masked_fill(~key_mask.unsqueeze(-1), 0.0)
+    mean = weights.unsqueeze(-2) @ wide  # (…, 1, D_v)
+    gain = total - torch.log(count) - log_g
+    if key_mask is not None:
+        gain = gain.masked_fill(~key_mask, -math.inf)  # a padded row is seen by nobody
+    return (gain.exp().unsqueeze(-1) * mean).to(v.dtype)
+
+
+def kernel_pca_attention(
+    q: Tensor,
+    k: Tensor,
+    *,
+    n_components: int,
+    dropout_p: float = 0.0,
+    scale: float | None = None,
+    differentiable: bool = False,
+) -> Tensor:
+    """Attention whose values are Theorem 1's own: the projections of φ(q) on the keys' principal axes.
+
+    The values come from detached keys, since gradients of eigenvectors grow without bound as eigenvalues
+    meet; `differentiable=True` lets them through. Components beyond the numerical rank are zero here
+    (`KernelPCA` raises instead), so that a training step or a compiled graph never depends on the rank.
+    """
+    q, k = autocast(q, k)  # type: ignore[assignment]
+    check_tensors(k, q=q)
+    if not 1 <= n_components <= k.shape[-2] - 1:
+        raise InputError(
+            f"n_components is {n_components}, but {k.shape[-2]} centred keys span at most {k.shape[-2] - 1} axes"
+        )
+    scale = k.shape[-1] ** -0.5 if scale is None else scale
+    keys = (k if differentiable else k.detach()).double()
+    _, values = theorem_values(gram_spectrum(keys, scale), n_components)
+    return softmax_attention(q, k, values.to(k.dtype), dropout_p=dropout_p, scale=scale)

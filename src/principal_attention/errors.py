@@ -1,0 +1,25 @@
+"""What can go wrong, by name, so that a caller can catch it."""
+
+
+class InputError(ValueError):
+    """An argument has a shape, value or combination that the function cannot take."""
+
+
+class DtypeError(InputError, TypeError):
+    """Tensors of the wrong dtype, or of dtypes that do not fit together."""
+
+
+class NonFiniteError(InputError):
+    """NaN or infinity where a decomposition needs finite numbers."""
+
+
+class RankError(InputError):
+    """More components were asked for than the centred Gram matrix has; `rank` says how many it has."""
+
+    def __init__(self, message: str, rank: int):
+        super().__init__(message)
+        self.rank = rank
+
+
+class ConvergenceWarning(UserWarning):
+    """An iteration stopped at its limit before it reached its tolerance."""

@@ -1,0 +1,158 @@
+"""Kernel PCA of a set of keys, as Theorem 1 of the paper sees attention.
+
+    k(x, y) = exp(xᵀy/√D)      g(x) = Σⱼ k(x, kⱼ)      k_φ(x, y) = k(x, y) / (g(x) g(y))
+
+The kernel spans hundreds of orders of magnitude, so everything stays a logarithm until the last moment:
+log k_φ(x, y) = xᵀy/√D − log g(x) − log g(y). The Gram matrix is scaled by its largest entry before it is
+exponentiated and solved in float64, and the scale comes back as a logarithm too.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ._sdpa import check_tensors
+from .errors import InputError, NonFiniteError, RankError
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """The centred Gram matrix solved: eigenvalues are `values`·exp(`log_scale`), descending."""
+
+    values: Tensor  # (…, N)
+    vectors: Tensor  # (…, N, N), in columns
+    log_scale: Tensor  # (…, 1)
+    log_g: Tensor  # (…, N): log g of each key
+    rank: Tensor  # (…,) integers
+
+    def log_values(self) -> Tensor:
+        return self.values.clamp(min=0).log() + self.log_scale
+
+
+def log_kernel_sum(x: Tensor, keys: Tensor, scale: float, key_mask: Tensor | None = None) -> Tensor:
+    """log g(x) = log Σⱼ exp(xᵀkⱼ·scale), (…, rows); masked keys do not count."""
+    logits = x @ keys.mT * scale
+    if key_mask is not None:
+        logits = logits.masked_fill(~key_mask.unsqueeze(-2), -math.inf)
+    return logits.logsumexp(-1)
+
+
+def gram_spectrum(keys: Tensor, scale: float) -> Spectrum:
+    """Eigenvalues and eigenvectors of (I − 1_N) K_φ (I − 1_N); `keys` in float64."""
+    n = keys.shape[-2]
+    logits = keys @ keys.mT * scale
+    log_g = logits.logsumexp(-1)
+    log_gram = logits - log_g.unsqueeze(-1) - log_g.unsqueeze(-2)
+    log_scale = log_gram.amax((-2, -1))
+    gram = (log_gram - log_scale[..., None, None]).exp()
+    gram = gram - gram.mean(-1, keepdim=True)
+    gram = gram - gram.mean(-2, keepdim=True)
+    values, vectors = torch.linalg.eigh((gram + gram.mT) / 2)
+    values, vectors = values.flip(-1), vectors.flip(-1)
+    # Signs as scikit-learn's svd_flip fixes them: the largest entry of each vector is positive.
+    largest = vectors.gather(-2, vectors.abs().argmax(-2, keepdim=True))
+    vectors = vectors * torch.where(largest < 0, -1.0, 1.0).to(vectors)
+    # Rounding of the logits is a relative error of the entries, so large keys blur small eigenvalues.
+    blur = torch.finfo(keys.dtype).eps * logits.abs().amax((-2, -1)).clamp(min=n)
+    top = values[..., :1].clamp(min=0)
+    # A Gram matrix of equal rows (equal keys, or one key) centres to rounding noise around zero.
+    real = (values > blur.unsqueeze(-1) * top) & (top > blur.unsqueeze(-1))
+    return Spectrum(values, vectors, log_scale.unsqueeze(-1), log_g, real.sum(-1))
+
+
+def theorem_values(spectrum: Spectrum, n_components: int) -> tuple[Tensor, Tensor]:
+    """Coefficients a_d and values V = G·A of Theorem 1, (…, N, n_components); zero beyond the rank.
+
+    ‖a_d‖² = 1/(N·lambda_d), the inverse of the Gram matrix's eigenvalue, makes each axis u_d unit. The
+    eigenvectors sum to zero, so the theorem's mean term −(1/N)Σ a_dj'/g(k_j) vanishes.
+    """
+    kept = torch.arange(n_components, device=spectrum.rank.device) < spectrum.rank.unsqueeze(-1)
+    unit = spectrum.vectors[..., :n_components]
+    # The inner where keeps log and exp finite, and so their gradients, where the outer one writes a zero.
+    size = torch.where(kept, spectrum.values[..., :n_components], 1.0).log() + spectrum.log_scale
+    zero = (unit == 0) | ~kept.unsqueeze(-2)
+    exponent = torch.where(zero, 0.0, -0.5 * size.unsqueeze(-2))
+    coefficients = torch.where(zero, 0.0, unit * exponent.exp())
+    values = torch.where(zero, 0.0, unit * (exponent - torch.where(zero, 0.0, spectrum.log_g.unsqueeze(-1))).exp())
+    return coefficients, values
+
+
+class KernelPCA:
+    """Kernel PCA of the keys (…, N, D) with attention's kernel, batched over leading dimensions.
+
+    After `fit`, in float64:
+        eigenvalues_: of the centred Gram matrix, descending, (…, n_components).
+        coefficients_: a_d in columns, (…, N, n_components); the axes u_d = Σⱼ a_dj φ̃(kⱼ) are unit vectors.
+        values_: V of Theorem 1: softmax attention with these values is the projection of φ(q) on the axes.
+        rank_: the numerical rank of the centred Gram matrix, (…,).
+
+    `n_components=None` keeps as many as every matrix of the batch has. Asking for more than N − 1, or
+    than the rank, raises `RankError`: an eigenvector of eigenvalue zero is no principal axis.
+    """
+
+    def __init__(self, n_components: int | None = None, *, scale: float | None = None):
+        self.n_components = n_components
+        self.scale = scale
+
+    def fit(self, keys: Tensor) -> "KernelPCA":
+        check_tensors(keys)
+        n, wanted = keys.shape[-2], self.n_components
+        if wanted is not None and wanted < 1:
+            raise InputError(f"n_components is {wanted}; expected at least 1")
+        if not torch.isfinite(keys).all():
+            raise NonFiniteError("keys hold NaN or infinity; kernel PCA needs finite keys")
+        if wanted is not None and wanted > n - 1:
+            raise RankError(
+                f"n_components is {wanted}, but {n} centred keys span at most {n - 1} axes; ask for no more", n - 1
+            )
+        self.keys_ = keys.double()
+        self.scale_ = keys.shape[-1] ** -0.5 if self.scale is None else self.scale
+        self._spectrum = gram_spectrum(self.keys_, self.scale_)
+        self.rank_ = self._spectrum.rank
+        rank = int(self.rank_.min())
+        if wanted is None:
+            wanted = rank
+        if wanted > rank or rank == 0:
+            raise RankError(
+                f"n_components is {wanted}, but the centred Gram matrix has numerical rank {rank} "
+                f"(the smallest of the batch); ask for at most {rank}, or use smaller or more varied keys",
+                rank,
+            )
+        self.n_components_ = wanted
+        self.eigenvalues_ = self._spectrum.log_values()[..., :wanted].exp()
+        self.coefficients_, self.values_ = theorem_values(self._spectrum, wanted)
+        return self
+
+    def transform(self, queries: Tensor, *, centered: bool = False) -> Tensor:
+        """φ(q)·u_d, (…, rows, n_components): the theorem's projection, uncentred.
+
+        `centered=True` takes the mean of the keys off φ(q) first, as scikit-learn does; the two differ
+        by one constant row.
+        """
+        check_tensors(self.keys_, q=queries.double())
+        projected = self._project(queries.double())
+        if centered:
+            projected = projected - self._project(self.keys_).mean(-2, keepdim=True)
+        return projected
+
+    def projection_error(self, queries: Tensor) -> Tensor:
+        """The paper's J_proj: the mean over queries of ‖φ(q)‖² − ‖h‖², never negative for true projections; (…,)."""
+        queries = queries.double()
+        log_g = log_kernel_sum(queries, self.keys_, self.scale_)
+        feature_norm = (queries.square().sum(-1) * self.scale_ - 2 * log_g).exp()
+        return (feature_norm - self.transform(queries).square().sum(-1)).mean(-1)
+
+    def _project(self, x: Tensor) -> Tensor:
+        """Σⱼ a_dj k_φ(x, kⱼ), straight from the kernel, with the size of a_d kept inside the exponent.
+
+        A row's exponents are shifted by their largest one, so that neither factor overflows alone.
+        """
+        spectrum, d = self._spectrum, self.n_components_
+        log_g = log_kernel_sum(x, self.keys_, self.scale_)
+        log_k = x @ self.keys_.mT * self.scale_ - log_g.unsqueeze(-1) - spectrum.log_g.unsqueeze(-2)
+        shift = log_k.amax(-1, keepdim=True)
+        half = 0.5 * spectrum.log_values()[..., :d].unsqueeze(-2)
+        sums = (log_k - shift).exp() @ spectrum.vectors[..., :d]
+        return torch.where(sums == 0, 0.0, sums * (shift - half).exp())

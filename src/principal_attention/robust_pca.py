@@ -1,0 +1,81 @@
+"""`RobustPCA`: Principal Component Pursuit as a scikit-learn estimator."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.extmath import svd_flip
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from .errors import InputError
+from .pcp import principal_component_pursuit
+
+
+class RobustPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """PCA of what Principal Component Pursuit leaves of X once gross errors are taken out.
+
+    Parameters
+    ----------
+    n_components : int or None
+        How many axes of the low-rank part to keep; all it has by default.
+    lam, mu, tol, max_iter
+        As in `principal_component_pursuit`.
+
+    Attributes
+    ----------
+    low_rank_, sparse_ : ndarray of shape (n_samples, n_features)
+        The training data taken apart.
+    components_ : ndarray of shape (n_components_, n_features)
+        Principal axes of `low_rank_`, in order of variance, with scikit-learn's signs.
+    mean_, singular_values_, explained_variance_, n_components_, n_iter_, converged_
+        Of `low_rank_` and of the pursuit.
+
+    `transform` projects what it is given: new rows are not cleaned.
+    """
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        lam: float | None = None,
+        mu: float | None = None,
+        tol: float = 1e-7,
+        max_iter: int = 1000,
+    ):
+        self.n_components = n_components
+        self.lam = lam
+        self.mu = mu
+        self.tol = tol
+        self.max_iter = max_iter
+
+    def fit(self, X: Any, y: Any = None) -> "RobustPCA":
+        X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
+        result = principal_component_pursuit(
+            torch.from_numpy(np.array(X)), lam=self.lam, mu=self.mu, tol=self.tol, max_iter=self.max_iter
+        )
+        self.low_rank_, self.sparse_ = result.low_rank.numpy(), result.sparse.numpy()
+        self.n_iter_, self.converged_ = max(1, int(result.iterations)), bool(result.converged)
+        self.mean_ = self.low_rank_.mean(0)
+        u, s, vt = np.linalg.svd(self.low_rank_ - self.mean_, full_matrices=False)
+        u, vt = svd_flip(u, vt, u_based_decision=False)
+        rank = int((s > s[0] * max(X.shape) * np.finfo(s.dtype).eps).sum())
+        kept = max(rank, 1) if self.n_components is None else self.n_components
+        if not 1 <= kept <= len(s):
+            raise InputError(f"n_components is {kept}; expected 1 to {len(s)} for {X.shape[0]}×{X.shape[1]} data")
+        self.n_components_, self.components_, self.singular_values_ = kept, vt[:kept], s[:kept]
+        self.explained_variance_ = self.singular_values_**2 / (X.shape[0] - 1)
+        return self
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_components_
+
+    def transform(self, X: Any) -> np.ndarray:
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        return np.asarray((X - self.mean_) @ self.components_.T)
+
+    def inverse_transform(self, X: Any) -> np.ndarray:
+        check_is_fitted(self)
+        return np.asarray(X) @ self.components_ + self.mean_
