@@ -120,10 +120,11 @@ def _in_place(
 ) -> Tensor:
     """Without gradients: two buffers serve the whole pursuit. Fresh memory would cost more than the arithmetic,
     and one block of it less than two, since allocators give large freed blocks back to the system."""
-    if bound is None and not steps:
-        return k
+    if not steps:
+        return k if bound is None else k.clamp(max=bound).clamp_min_(-bound)
     strides = torch.empty_like(k, device="meta").stride()
-    buffers = torch.empty_strided((2, *k.shape), (k.numel(), *strides), dtype=k.dtype, device=k.device).unbind(0)
+    work = torch.empty_strided((2, *k.shape), (k.numel(), *strides), dtype=k.dtype, device=k.device)
+    buffers = work[0], work[1]
     keys, dual = k if bound is None else _clip_(buffers[0].copy_(k), bound), None
     for i in range(steps):
         low_rank = inner(i, keys)
@@ -177,7 +178,11 @@ class _Step(torch.autograd.Function):
         return _next_keys(k, low_rank, new_dual, residual, bound, carry, cleaned), new_dual
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, grad_dual: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor | None, grad_dual: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        if grad is None:
+            if grad_dual is None:
+                return (None,) * 7
+            grad = torch.zeros_like(grad_dual)
         (side,) = ctx.saved_tensors
         carry, grad_bound = ctx.carry, None
         outside = grad.mul(side)

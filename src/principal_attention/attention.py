@@ -77,10 +77,10 @@ def scaled_attention(
     elif isinstance(mixing, Tensor) and mixing.ndim >= 2 and mixing.numel() > 1:
         mixed = _matrix_mixing(mixing, k, v, key_mask, is_causal)
     else:
-        alpha = mixing if not isinstance(mixing, Tensor) else mixing.to(v.dtype)
-        if isinstance(alpha, Tensor) and alpha.numel() != 1:
-            raise InputError(f"mixing has shape {tuple(alpha.shape)}; expected a scalar or a matrix (…, N, N)")
-        mixed = alpha * symmetric_attention(k, v, **masks)  # type: ignore[arg-type]
+        if isinstance(mixing, Tensor) and mixing.numel() != 1:
+            raise InputError(f"mixing has shape {tuple(mixing.shape)}; expected a scalar or a matrix (…, N, N)")
+        alpha = mixing.to(v.dtype) if isinstance(mixing, Tensor) else mixing
+        mixed = symmetric_attention(k, v, **masks) * alpha  # type: ignore[arg-type]
     return softmax_attention(q, k, v - mixed, dropout_p=dropout_p, **masks)  # type: ignore[arg-type]
 
 

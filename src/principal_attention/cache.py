@@ -61,13 +61,14 @@ class CacheStep:
 
     def running(self, norms: Tensor, ones: Tensor) -> tuple[Tensor, Tensor]:
         """Prefix sums that go on from the stored ones, in the order one long cumulative sum would take."""
-        sums = []
-        for x, carried in zip((norms, ones), self._sums or (None, None), strict=True):
-            if carried is not None:
-                x = torch.cat([carried + x[..., :1], x[..., 1:]], -1)
-            sums.append(x.cumsum(-1))
-        self._sums = (sums[0][..., -1:], sums[1][..., -1:])
-        return sums[0], sums[1]
+        if self._sums is not None:
+            norms, ones = (
+                torch.cat([old + new[..., :1], new[..., 1:]], -1)
+                for old, new in zip(self._sums, (norms, ones), strict=True)
+            )
+        norms, ones = norms.cumsum(-1), ones.cumsum(-1)
+        self._sums = norms[..., -1:], ones[..., -1:]
+        return norms, ones
 
     def commit(self) -> None:
         self._cache.length += self._new
@@ -78,12 +79,12 @@ def _extend_mask(cache: PursuitCache, k: Tensor, key_mask: Tensor | None) -> Ten
     old = cache._mask
     if old is None and key_mask is None:
         return None
-    lead = k.shape[:-2]
-    parts = []
-    for mask, length in ((old, cache.length), (key_mask, k.shape[-2])):
+
+    def full(mask: Tensor | None, length: int) -> Tensor:
         mask = torch.ones(length, dtype=torch.bool, device=k.device) if mask is None else mask
-        parts.append(mask.expand(*lead, length))
-    return torch.cat(parts, -1)
+        return mask.expand(*k.shape[:-2], length)
+
+    return torch.cat([full(old, cache.length), full(key_mask, k.shape[-2])], -1)
 
 
 class _Rows:

@@ -162,6 +162,7 @@ class SelfAttention(nn.Module):
         needs = self.mechanism.needs
         self.add_module(needs, nn.Linear(dim, len(needs) * dim, bias=qkv_bias))
         mixing = self.mechanism.parameter(num_heads)
+        self.mixing: Tensor | None
         self.register_parameter("mixing", None if mixing is None else nn.Parameter(mixing))
         self.proj = nn.Linear(dim, dim, bias=proj_bias)
         self.proj_drop = nn.Dropout(proj_drop)

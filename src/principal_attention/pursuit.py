@@ -11,7 +11,7 @@ of the augmented Lagrangian disagree on sigma, tau and mu, so each reading is a 
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 import torch
 from torch import Tensor
@@ -95,13 +95,25 @@ class PursuitTrace:
     sparse: Tensor
 
 
+class Options(TypedDict, total=False):
+    q: Tensor | None
+    key_mask: Tensor | None
+    attn_mask: Tensor | None
+    is_causal: bool
+    dropout_p: float
+    scale: float | None
+    model_dim: int | None
+    cache: PursuitCache | None
+    recompute: bool
+
+
 @overload
 def rpc_attention(
-    k: Tensor, v: Tensor, *, pursuit: Pursuit, return_trace: Literal[False] = False, **options: Any
+    k: Tensor, v: Tensor, *, pursuit: Pursuit, return_trace: Literal[False] = False, **options: Unpack[Options]
 ) -> Tensor: ...
 @overload
 def rpc_attention(
-    k: Tensor, v: Tensor, *, pursuit: Pursuit, return_trace: Literal[True], **options: Any
+    k: Tensor, v: Tensor, *, pursuit: Pursuit, return_trace: Literal[True], **options: Unpack[Options]
 ) -> tuple[Tensor, PursuitTrace]: ...
 def rpc_attention(
     k: Tensor,

@@ -1,0 +1,18 @@
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def make():
+    """make(*shape, count=2): Gaussian float64 tensors, the same for the same shape."""
+
+    def tensors(*shape: int, count: int = 2, dtype: torch.dtype = torch.float64, seed: int = 0):
+        random = torch.Generator().manual_seed(seed)
+        return [torch.randn(shape, generator=random, dtype=torch.float64).to(dtype) for _ in range(count)]
+
+    return tensors
