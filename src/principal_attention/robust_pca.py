@@ -59,7 +59,7 @@ class RobustPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.mean_ = self.low_rank_.mean(0)
         u, s, vt = np.linalg.svd(self.low_rank_ - self.mean_, full_matrices=False)
         u, vt = svd_flip(u, vt, u_based_decision=False)
-        rank = int((s > s[0] * max(X.shape) * np.finfo(s.dtype).eps).sum())
+        rank = int((s > s[0] * max(self.tol, max(X.shape) * np.finfo(s.dtype).eps)).sum())
         kept = max(rank, 1) if self.n_components is None else self.n_components
         if not 1 <= kept <= len(s):
             raise InputError(f"n_components is {kept}; expected 1 to {len(s)} for {X.shape[0]}×{X.shape[1]} data")
