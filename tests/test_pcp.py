@@ -111,7 +111,9 @@ def test_the_result_has_the_dtype_of_the_input(dtype):
     low_rank, sparse = problem(60, 2, 0.05)
     result = pa.principal_component_pursuit((low_rank + sparse).to(dtype), tol=1e-5, max_iter=5000)
     assert result.low_rank.dtype == dtype
-    assert relative(result.low_rank.double(), low_rank) < 1e-5 + 20 * torch.finfo(dtype).eps  # the tolerance, or rounding of m
+    assert (
+        relative(result.low_rank.double(), low_rank) < 1e-5 + 20 * torch.finfo(dtype).eps
+    )  # the tolerance, or rounding of m
 
 
 def test_a_fixed_mu_and_other_lams_are_obeyed():

@@ -12,11 +12,11 @@ entry that says which, and nothing else is kept beside the passes' own inputs an
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
+from torch.autograd.function import once_differentiable
 
 from ._sdpa import lean_allowed
 
@@ -24,43 +24,49 @@ if TYPE_CHECKING:
     from .pursuit import Pursuit
 
 Pair = tuple[Tensor, Tensor | None]
+Inner = Callable[..., Tensor]
+Clip = Callable[[Tensor, Tensor], Tensor]
+Step = Callable[[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, int, bool], Pair]
 
 
 def final_keys(
-    k: Tensor,
-    bound: Tensor | None,
-    inner: Callable[[int, Tensor], Tensor],
-    rule: "Pursuit",
-    *,
-    recompute: bool,
-    inputs: tuple[Tensor | None, ...],
+    k: Tensor, bound: Tensor | None, others: tuple[Tensor | None, ...], inner: Inner, rule: "Pursuit", recompute: bool
 ) -> Tensor:
-    """The keys of the last pass, after n updates of S and the n − 1 attention passes `inner` between them."""
+    """The keys of the last pass, after n updates of S and the n − 1 attention passes between them.
+
+    `inner(i, keys, *others)` is pass i; `others` are all the tensors beside the keys that it depends on.
+    """
     if bound is None and rule.output == "cleaned_keys":
         return k  # nothing is ever shrunk, and the inner passes would change nothing
-    steps, carry, lean = rule.iterations - 1, 1 - int(rule.dual_sign or 1), lean_allowed()
-    needs_grad = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (k, *inputs))
-    if lean and not needs_grad:
-        return _in_place(k, bound, inner, steps, carry, cleaned=rule.output == "cleaned_keys")
-    first = _Clip.apply if lean else plain_clip
-    step = _Step.apply if lean and bound is not None else plain_step
+    plan = Plan(rule.iterations - 1, 1 - int(rule.dual_sign or 1), rule.output == "cleaned_keys", inner)
+    if not lean_allowed():
+        return _unrolled(k, bound, others, plan, clip=plain_clip, step=plain_step)
+    if not (torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (k, *others))):
+        return _in_place(k, bound, others, plan, plan.steps)[0]
+    if recompute and plan.steps:
+        return _Recomputed.apply(plan, k, bound, *others)  # type: ignore[no-any-return]
+    if bound is None:
+        return _unrolled(k, bound, others, plan, clip=plain_clip, step=plain_step)  # linear: it keeps nothing anyway
+    return _unrolled(k, bound, others, plan, clip=_Clip.apply, step=_Step.apply)
 
-    def advance(i: int) -> Pair:
-        """K' of pass i and the dual before it."""
-        if i == 0:
-            return k if bound is None else first(k, bound), None
-        keys, dual = before(i - 1)
-        cleaned = rule.output == "cleaned_keys" and i == steps
-        return step(k, keys, inner(i - 1, keys), dual, bound, carry, cleaned)  # type: ignore[no-any-return]
 
-    def before(i: int) -> Pair:
-        if not (recompute and lean) or i == 0:
-            return advance(i)
-        # A checkpoint inside a checkpoint: the backward of pass i reruns the i passes before it and
-        # keeps none of them, so memory does not grow with the number of iterations.
-        return checkpoint(advance, i, use_reentrant=False, preserve_rng_state=False)
+class Plan(NamedTuple):
+    steps: int  # n − 1
+    carry: int  # c = 1 − sigma
+    cleaned: bool  # the last step returns K − S
+    inner: Inner
 
-    return before(steps)[0]
+    def cleans(self, i: int) -> bool:
+        return self.cleaned and i == self.steps - 1
+
+
+def _unrolled(
+    k: Tensor, bound: Tensor | None, others: tuple[Tensor | None, ...], plan: Plan, clip: Clip, step: Step
+) -> Tensor:
+    keys, dual = k if bound is None else clip(k, bound), None
+    for i in range(plan.steps):
+        keys, dual = step(k, keys, plan.inner(i, keys, *others), dual, bound, plan.carry, plan.cleans(i))
+    return keys
 
 
 def plain_clip(x: Tensor, bound: Tensor) -> Tensor:
@@ -70,13 +76,18 @@ def plain_clip(x: Tensor, bound: Tensor) -> Tensor:
 def plain_step(
     k: Tensor, keys: Tensor, low_rank: Tensor, dual: Tensor | None, bound: Tensor | None, carry: int, cleaned: bool
 ) -> Pair:
-    """The step as the head of this file writes it; compilers and torch.func take this one."""
-    new_dual = keys - low_rank if dual is None or not carry else keys - low_rank + carry * dual
+    """The step as the head of this file writes it, for compilers, torch.func and to test against.
+
+    The dual goes in and comes out multiplied by c, which saves the backward a tensor.
+    """
+    new_dual = keys - low_rank if dual is None else keys - low_rank + dual
     residual = k - low_rank + new_dual
     clipped = residual if bound is None else plain_clip(residual, bound)
     if cleaned:
-        return k - (residual - clipped), new_dual
-    return low_rank + clipped - carry * new_dual, new_dual
+        return k - (residual - clipped), None
+    if not carry:
+        return low_rank + clipped, None
+    return low_rank + clipped - carry * new_dual, carry * new_dual
 
 
 def _clip_(x: Tensor, bound: Tensor) -> Tensor:
@@ -89,8 +100,8 @@ def _residual(
 ) -> tuple[Tensor, Tensor]:
     """U' and T; `out` may name the two buffers they go to, `keys` and `dual` among them."""
     new_dual = torch.sub(keys, low_rank, out=out[0])
-    if dual is not None and carry:
-        new_dual = new_dual.add_(dual, alpha=carry)
+    if dual is not None:
+        new_dual.add_(dual, alpha=carry)
     return new_dual, torch.sub(new_dual, low_rank, out=out[1]).add_(k)
 
 
@@ -116,23 +127,27 @@ def _next_keys(
 
 
 def _in_place(
-    k: Tensor, bound: Tensor | None, inner: Callable[[int, Tensor], Tensor], steps: int, carry: int, cleaned: bool
-) -> Tensor:
-    """Without gradients: two buffers serve the whole pursuit. Fresh memory would cost more than the arithmetic,
-    and one block of it less than two, since allocators give large freed blocks back to the system."""
+    k: Tensor, bound: Tensor | None, others: tuple[Tensor | None, ...], plan: Plan, steps: int
+) -> tuple[Tensor, Tensor | None]:
+    """Without gradients, the first `steps` of the plan: the keys after them, and the dual.
+
+    Two buffers serve them all. Fresh memory would cost more than the arithmetic, and one block of it costs
+    less than two, since allocators give large freed blocks back to the system.
+    """
     if not steps:
-        return k if bound is None else k.clamp(max=bound).clamp_min_(-bound)
+        return k if bound is None else k.clamp(max=bound).clamp_min_(-bound), None
     strides = torch.empty_like(k, device="meta").stride()
     work = torch.empty_strided((2, *k.shape), (k.numel(), *strides), dtype=k.dtype, device=k.device)
     buffers = work[0], work[1]
     keys, dual = k if bound is None else _clip_(buffers[0].copy_(k), bound), None
     for i in range(steps):
-        low_rank = inner(i, keys)
-        dual, residual = _residual(k, keys, low_rank, dual, carry, out=buffers)
-        keys = _next_keys(k, low_rank, dual, residual, bound, carry, cleaned and i == steps - 1, spare=buffers[0])
+        low_rank = plan.inner(i, keys, *others)
+        dual = dual if plan.carry else None
+        dual, residual = _residual(k, keys, low_rank, dual, plan.carry, out=buffers)
+        keys = _next_keys(k, low_rank, dual, residual, bound, plan.carry, plan.cleans(i), spare=buffers[0])
         buffers = buffers[::-1]
         del low_rank, residual  # before the next pass asks for memory
-    return keys
+    return keys, dual
 
 
 def _side(x: Tensor, bound: Tensor) -> Tensor:
@@ -157,7 +172,7 @@ class _Clip(torch.autograd.Function):
 
 
 class _Step(torch.autograd.Function):
-    """`plain_step`, keeping a byte an entry."""
+    """`plain_step` with a threshold, keeping a byte an entry."""
 
     @staticmethod
     def forward(
@@ -169,13 +184,15 @@ class _Step(torch.autograd.Function):
         bound: Tensor,
         carry: int,
         cleaned: bool,
-    ) -> tuple[Tensor, Tensor]:
-        new_dual, residual = _residual(k, keys, low_rank, dual, carry)
+    ) -> Pair:
+        new_dual, residual = _residual(k, keys, low_rank, dual, 1)
         ctx.save_for_backward(_side(residual, bound))
-        ctx.bound_shape = bound.shape
-        ctx.carry, ctx.cleaned = carry, cleaned
+        ctx.bound_shape, ctx.carry, ctx.cleaned = bound.shape, carry, cleaned
         ctx.set_materialize_grads(False)
-        return _next_keys(k, low_rank, new_dual, residual, bound, carry, cleaned), new_dual
+        if carry and not cleaned:
+            new_dual.mul_(carry)
+        next_keys = _next_keys(k, low_rank, new_dual, residual, bound, 1 if carry else 0, cleaned)
+        return next_keys, new_dual if carry and not cleaned else None
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, grad_dual: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
@@ -184,18 +201,73 @@ class _Step(torch.autograd.Function):
                 return (None,) * 7
             grad = torch.zeros_like(grad_dual)
         (side,) = ctx.saved_tensors
-        carry, grad_bound = ctx.carry, None
+        grad_bound = None
         outside = grad.mul(side)
         if ctx.needs_input_grad[4]:
             grad_bound = outside.sum_to_size(ctx.bound_shape)
         outside.mul_(side)  # the part of grad that met the threshold
         inside = grad - outside
-        # T moves the keys where it is inside, or takes away what was shrunk when they are cleaned.
-        into_residual = -outside if ctx.cleaned else inside
-        into_dual = into_residual if ctx.cleaned or not carry else into_residual.sub(grad, alpha=carry)
-        if grad_dual is not None:
-            into_dual = into_dual + grad_dual
-        # From the keys themselves (low_rank only), from T, and from U'.
-        into_low_rank = (-into_residual if ctx.cleaned else outside).sub(into_dual)
-        into_old_dual = carry * into_dual if carry and ctx.needs_input_grad[3] else None
+        if ctx.cleaned:  # T = K − L + U' takes away what was shrunk, so L counts twice
+            into_dual = -outside
+            into_low_rank = outside.mul_(2)
+        else:  # the keys are L + clip(T) − c·U'
+            into_dual = inside
+            if ctx.carry:
+                into_dual = -grad if grad_dual is None else grad_dual - grad
+                into_dual.mul_(ctx.carry).add_(inside)
+            into_low_rank = outside.sub_(into_dual)
+        into_old_dual = into_dual if ctx.needs_input_grad[3] else None
         return inside, into_dual, into_low_rank, into_old_dual, grad_bound, None, None
+
+
+class _Recomputed(torch.autograd.Function):
+    """The whole pursuit, keeping its inputs only: the backward of a step reruns the steps before it, so that
+    memory does not grow with the iterations and time grows with their square."""
+
+    @staticmethod
+    def forward(ctx: Any, plan: Plan, k: Tensor, bound: Tensor | None, *others: Tensor | None) -> Tensor:
+        ctx.plan = plan
+        ctx.save_for_backward(k, bound, *others)
+        return _in_place(k, bound, others, plan, plan.steps)[0]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        plan: Plan = ctx.plan
+        leaves = [
+            None if t is None else t.detach().requires_grad_(needed)
+            for t, needed in zip(ctx.saved_tensors, ctx.needs_input_grad[1:], strict=True)
+        ]
+        wanted = [t for t in leaves if t is not None and t.requires_grad]
+        sums: list[Tensor | None] = [None] * len(wanted)
+        grads: tuple[Tensor | None, ...] = (grad, None)  # of the keys and the dual that a step returns
+        for i in reversed(range(-1, plan.steps)):
+            outputs, state = _rerun(plan, i, *leaves)
+            used = [j for j in range(2) if outputs[j] is not None and grads[j] is not None]
+            found = torch.autograd.grad(
+                [outputs[j] for j in used], [*state, *wanted], [grads[j] for j in used], allow_unused=True
+            )
+            del outputs
+            grads = (*found[: len(state)], None)[:2]
+            sums = [_plus(old, new) for old, new in zip(sums, found[len(state) :], strict=True)]
+        given = iter(sums)
+        return (None, *(next(given) if t is not None and t.requires_grad else None for t in leaves))
+
+
+def _rerun(plan: Plan, i: int, k: Any, bound: Any, *others: Any) -> tuple[Any, list[Tensor]]:
+    """Step i once more, with a graph, from the state that the steps before it leave; i = −1 is the first clip."""
+    if i < 0:
+        with torch.enable_grad():
+            return (k.view_as(k) if bound is None else _Clip.apply(k, bound), None), []
+    keys, dual = _in_place(k, bound, others, plan, i)
+    state = [keys.detach().requires_grad_()]
+    if dual is not None and plan.carry:
+        state.append(dual.mul_(plan.carry).detach().requires_grad_())
+    with torch.enable_grad():
+        step: Step = plain_step if bound is None else _Step.apply
+        low_rank = plan.inner(i, state[0], *others)
+        return step(k, state[0], low_rank, (*state, None)[1], bound, plan.carry, plan.cleans(i)), state
+
+
+def _plus(old: Tensor | None, new: Tensor | None) -> Tensor | None:
+    return new if old is None else old if new is None else old + new

@@ -142,7 +142,7 @@ def rpc_attention(
         dropout_p: of the attention weights, in the last pass only.
         model_dim: the model's width C, which mu_dim "model" (preset "authors") needs.
         cache: with `is_causal`, k, v, q, key_mask are those of the new tokens and the new rows come back.
-        recompute: keep no pass for the backward; it costs n(n−1)/2 more passes there.
+        recompute: keep no pass but the last for the backward, which reruns n(n−1)/2 of them.
         return_trace: also return a `PursuitTrace`; this takes the reference path with its N×N matrices.
 
     A row that may see no key is zero. Non-finite input spreads as it does through softmax attention:
@@ -153,7 +153,7 @@ def rpc_attention(
     check_tensors(k, v, q)
     check_key_mask(key_mask, k)
     rows, past = (k if q is None else q).shape[-2], 0 if cache is None else cache.length
-    _check_rule(rule, k, v, rows, attn_mask, model_dim, is_causal, cache, return_trace)
+    _check_rule(rule, k, v, rows, attn_mask, model_dim, is_causal, cache, return_trace, recompute)
     check_attn_mask(attn_mask, (*k.shape[:-2], rows, past + k.shape[-2]))
     if return_trace:
         from .reference import rpc_attention_reference
@@ -169,22 +169,24 @@ def rpc_attention(
     columns = past + k.shape[-2]
     mask, causal = merge_masks(k, full_mask, attn_mask, is_causal, rows=rows, columns=columns)
 
-    def attend_pass(i: int, queries: Tensor, keys: Tensor, values: Tensor, dropout: float = 0.0) -> Tensor:
+    def attend_pass(
+        i: int, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, dropout: float = 0.0
+    ) -> Tensor:
         if step is not None:
             shared = values is keys
             keys = step.keys(i, keys)
             values = keys if shared else step.values(values)
         return attend(queries, keys, values, mask=mask, is_causal=causal, dropout_p=dropout, scale=scale)
 
-    def inner(i: int, keys: Tensor) -> Tensor:
+    def inner(i: int, keys: Tensor, v: Tensor, q: Tensor | None, mask: Tensor | None) -> Tensor:
         """Pass i < n: with `values="key"` it smooths the keys, so it is symmetric even in the query form."""
         if rule.values == "key":
-            return attend_pass(i, keys, keys, keys)
-        return attend_pass(i, keys if q is None else q, keys, v)
+            return attend_pass(i, keys, keys, keys, mask)
+        return attend_pass(i, keys if q is None else q, keys, v, mask)
 
-    keys = _steps.final_keys(k, bound, inner, rule, recompute=recompute, inputs=(v, q))
+    keys = _steps.final_keys(k, bound, (v, q, mask), inner, rule, recompute)
     out_values = keys if rule.values == "key" and rule.output == "low_rank" else v
-    out = attend_pass(rule.iterations - 1, keys if q is None else q, keys, out_values, dropout_p)
+    out = attend_pass(rule.iterations - 1, keys if q is None else q, keys, out_values, mask, dropout_p)
     if step is not None:
         step.commit()
     return out
@@ -200,6 +202,7 @@ def _check_rule(
     is_causal: bool,
     cache: PursuitCache | None,
     return_trace: bool,
+    recompute: bool,
 ) -> None:
     mixes = rule.values == "learned" and rule.iterations > 1
     if mixes and v.shape[-1] != k.shape[-1]:
@@ -219,8 +222,8 @@ def _check_rule(
         )
     if rule.mu_dim == "model" and rule.mu is None and not math.isinf(rule.lam) and model_dim is None:
         raise InputError(f"preset {rule.preset!r} sets mu from the model's width: pass model_dim (heads × head width)")
-    if cache is not None and (not is_causal or return_trace):
-        raise InputError("a cache needs is_causal=True and return_trace=False: only causal rows stay as they are")
+    if cache is not None and (not is_causal or return_trace or recompute):
+        raise InputError("a cache needs is_causal=True, without return_trace or recompute: only causal rows stay put")
 
 
 def threshold(

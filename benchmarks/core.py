@@ -1,0 +1,211 @@
+"""Speed and memory of the core, as ratios within one run.
+
+    make bench                                         print the tables
+    .venv/bin/python benchmarks/core.py --write        and keep them in docs/benchmarks.md
+
+Times: the candidates of a row take turns, round after round; a ratio is the median over rounds of the
+candidate's time over the baseline's in the same round, with its quartiles. Each comparison has a process
+of its own, so that one candidate's freed memory does not serve another. Memory: the growth of the
+process's peak over one forward and backward, in a process of its own.
+"""
+
+import argparse
+import datetime
+import json
+import math
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+import principal_attention as pa
+from principal_attention import Pursuit
+
+SHAPES = [(16, 3, 197, 64), (4, 3, 1025, 64)]
+ITERATIONS = 4
+sdpa = F.scaled_dot_product_attention
+
+
+def explicit(k: torch.Tensor, v: torch.Tensor, lam: float = 4.0) -> torch.Tensor:
+    """Preset "paper" as one would first write it, every N×N matrix made."""
+    tau = 4 * lam * k.abs().mean((-2, -1), keepdim=True)
+    low_rank = dual = torch.zeros_like(k)
+    for _ in range(ITERATIONS):
+        error = k - low_rank + dual
+        sparse = error.sign() * (error.abs() - tau).clamp(min=0)
+        keys = k - sparse - dual
+        low_rank = torch.softmax(keys @ keys.mT / math.sqrt(k.shape[-1]), -1) @ v
+        dual = dual + k - low_rank - sparse
+    return low_rank
+
+
+def backward(function: Callable[..., torch.Tensor], k: torch.Tensor, v: torch.Tensor) -> None:
+    k, v = (t.detach().requires_grad_() for t in (k, v))
+    function(k, v).sum().backward()
+
+
+def candidates(kind: str, shape: tuple[int, ...]) -> dict[str, Callable[[], object]]:
+    """The first one is the baseline."""
+    random = torch.Generator().manual_seed(0)
+    k, v = (torch.randn(shape, generator=random) for _ in range(2))
+
+    def rpc(preset: str, **options):  # noqa: ANN202
+        pursuit = Pursuit(ITERATIONS, preset=preset)
+        return lambda k, v: pa.rpc_attention(k, v, pursuit=pursuit, model_dim=shape[1] * shape[3], **options)
+
+    def four() -> None:
+        for _ in range(ITERATIONS):
+            sdpa(k, k, v)
+
+    def four_backward() -> None:
+        for _ in range(ITERATIONS):
+            backward(lambda k, v: sdpa(k, k, v), k, v)
+
+    if kind == "forward":
+        return {"four fused passes": four} | {p: (lambda f=rpc(p): f(k, v)) for p in pa.PRESETS}
+    if kind == "explicit":
+        return {"fast path, paper": lambda f=rpc("paper"): f(k, v), "explicit N×N": lambda: explicit(k, v)}
+    backwards = {p: (lambda f=rpc(p): backward(f, k, v)) for p in pa.PRESETS}
+    again = {"paper, recompute": lambda f=rpc("paper", recompute=True): backward(f, k, v)}
+    return {"four fused passes": four_backward} | backwards | again
+
+
+def kernel_pca() -> dict[str, Callable[[], object]]:
+    import numpy as np
+    from sklearn.decomposition import KernelPCA
+
+    keys = torch.randn(16 * 36, 197, 64, generator=torch.Generator().manual_seed(0))
+
+    def loop() -> None:
+        for x in keys.double().numpy():
+            kernel = np.exp(x @ x.T / 8)
+            g = kernel.sum(1)
+            KernelPCA(64, kernel="precomputed").fit(kernel / np.outer(g, g))
+
+    return {"KernelPCA, batched": lambda: pa.KernelPCA(64).fit(keys), "scikit-learn, looped": loop}
+
+
+def compare(functions: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    for function in functions.values():
+        function()
+    ratios: dict[str, list[float]] = {name: [] for name in functions}
+    for _ in range(rounds):
+        times = {}
+        for name, function in functions.items():
+            if rounds > 5:
+                function()  # settle the allocator after the candidate before
+            start = time.perf_counter()
+            function()
+            times[name] = time.perf_counter() - start
+        base = next(iter(times.values()))
+        for name, seconds in times.items():
+            ratios[name].append(seconds / base)
+    return ratios
+
+
+def peak(n: int, tokens: int, recompute: bool) -> float:
+    """MiB by which the peak of one forward and backward exceeds what was there before."""
+    k, v = (torch.randn(4, 4, tokens, 64, requires_grad=True) for _ in range(2))
+    backward(lambda k, v: pa.rpc_attention(k, v, pursuit=Pursuit(n)), k[:1, :1, :64], v[:1, :1, :64])  # warm up
+    before = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
+    pa.rpc_attention(k, v, pursuit=Pursuit(n), recompute=recompute).sum().backward()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10 - before
+
+
+def child(*arguments: object) -> object:
+    """Run one measurement of this file in a process of its own."""
+    command = [sys.executable, __file__, "--one", json.dumps(arguments)]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def one(arguments: list) -> object:
+    kind, *rest = arguments
+    if kind == "peak":
+        return peak(*rest)
+    if kind == "kernel_pca":
+        return compare(kernel_pca(), 3)
+    with torch.set_grad_enabled(kind == "backward"):
+        return compare(candidates(kind, tuple(rest[0])), rest[1])
+
+
+def cell(ratios: list[float]) -> str:
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    return f"{middle:.2f} ({low:.2f}–{high:.2f})"
+
+
+def tables(rounds: int) -> list[str]:
+    lines = []
+
+    def table(title: str, heads: list[str], rows: list[list[str]]) -> None:
+        lines.extend([f"## {title}", "", "| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"])
+        lines.extend("| " + " | ".join(row) + " |" for row in rows)
+        lines.append("")
+        print("\n".join(lines[-len(rows) - 5 :]), flush=True)
+
+    for kind, title, bound in (
+        ("forward", f"Forward, n = {ITERATIONS}, over four fused passes", "1.15"),
+        ("backward", f"Forward and backward, n = {ITERATIONS}, over four fused ones", "1.3, none for recompute"),
+    ):
+        found = {shape: child(kind, shape, rounds) for shape in SHAPES}
+        names = list(found[SHAPES[0]])[1:]
+        rows = [[name, *(cell(found[shape][name]) for shape in SHAPES), f"≤ {bound}"] for name in names]
+        table(title, ["preset", *map(str, SHAPES), "aim"], rows)
+
+    found = {shape: child("explicit", shape, rounds) for shape in SHAPES}
+    rows = [["explicit N×N", *(cell(found[shape]["explicit N×N"]) for shape in SHAPES), "≥ 2.5"]]
+    table(
+        "The same algorithm with explicit matrices, forward, over the fast path", ["", *map(str, SHAPES), "aim"], rows
+    )
+
+    sizes = {key: [child("peak", *key) for _ in range(3)] for key in
+             ((4, 1024, False), (4, 4096, False), (2, 2048, False), (6, 2048, False), (2, 2048, True),
+              (6, 2048, True))}  # fmt: skip
+    mid = {key: statistics.median(values) for key, values in sizes.items()}
+    rows = []
+    for name, small, large, aim in (
+        ("N from 1024 to 4096, n = 4", (4, 1024, False), (4, 4096, False), "≤ 4.5"),
+        ("n from 2 to 6, N = 2048", (2, 2048, False), (6, 2048, False), "≤ 2.2"),
+        ("the same, recompute=True", (2, 2048, True), (6, 2048, True), "≤ 1.3"),
+    ):
+        rows.append([name, f"{mid[small]:.0f}", f"{mid[large]:.0f}", f"{mid[large] / mid[small]:.2f}", aim])
+    table("Peak memory of forward and backward, (4, 4, N, 64), MiB", ["", "from", "to", "ratio", "aim"], rows)
+
+    ratios = child("kernel_pca")["scikit-learn, looped"]
+    spread = f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"
+    rows = [["36 heads × 16 images, N = 197, D = 64, 64 components", spread, "≥ 1.8"]]
+    table("scikit-learn's KernelPCA in a loop, over ours batched", ["", "ratio (range of 3)", "aim"], rows)
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=25, help="rounds of each comparison (default 25)")
+    parser.add_argument("--write", action="store_true", help="keep the tables in docs/benchmarks.md")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(one(json.loads(options.one))))
+        return
+    lines = tables(options.rounds)
+    if options.write:
+        head = [
+            "# Benchmarks",
+            "",
+            f"Made by `python benchmarks/core.py --write --rounds {options.rounds}` on {datetime.date.today()}: "
+            f"torch {torch.__version__}, {torch.get_num_threads()} threads, {platform.machine()}, no GPU. "
+            "Median (quartiles) of the ratios of all rounds; inputs are Gaussian with seed 0.",
+            "",
+        ]
+        path = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+        path.write_text("\n".join([*head, *lines]).rstrip() + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
