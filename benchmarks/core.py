@@ -5,14 +5,15 @@
 
 Times: the candidates of a row take turns, round after round; a ratio is the median over rounds of the
 candidate's time over the baseline's in the same round, with its quartiles. Each comparison has a process
-of its own, so that one candidate's freed memory does not serve another. Memory: the growth of the
-process's peak over one forward and backward, in a process of its own.
+of its own. Memory: the growth of the process's peak over one forward and backward, in a process of its own
+whose allocator gives freed tensors back at once, so that the peak is what was in use.
 """
 
 import argparse
 import datetime
 import json
 import math
+import os
 import platform
 import resource
 import statistics
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -56,9 +58,9 @@ def candidates(kind: str, shape: tuple[int, ...]) -> dict[str, Callable[[], obje
     random = torch.Generator().manual_seed(0)
     k, v = (torch.randn(shape, generator=random) for _ in range(2))
 
-    def rpc(preset: str, **options):  # noqa: ANN202
+    def rpc(preset: str, **options):
         pursuit = Pursuit(ITERATIONS, preset=preset)
-        return lambda k, v: pa.rpc_attention(k, v, pursuit=pursuit, model_dim=shape[1] * shape[3], **options)
+        return partial(pa.rpc_attention, pursuit=pursuit, model_dim=shape[1] * shape[3], **options)
 
     def four() -> None:
         for _ in range(ITERATIONS):
@@ -69,12 +71,11 @@ def candidates(kind: str, shape: tuple[int, ...]) -> dict[str, Callable[[], obje
             backward(lambda k, v: sdpa(k, k, v), k, v)
 
     if kind == "forward":
-        return {"four fused passes": four} | {p: (lambda f=rpc(p): f(k, v)) for p in pa.PRESETS}
+        return {"four fused passes": four} | {p: partial(rpc(p), k, v) for p in pa.PRESETS}
     if kind == "explicit":
-        return {"fast path, paper": lambda f=rpc("paper"): f(k, v), "explicit N×N": lambda: explicit(k, v)}
-    backwards = {p: (lambda f=rpc(p): backward(f, k, v)) for p in pa.PRESETS}
-    again = {"paper, recompute": lambda f=rpc("paper", recompute=True): backward(f, k, v)}
-    return {"four fused passes": four_backward} | backwards | again
+        return {"fast path, paper": partial(rpc("paper"), k, v), "explicit N×N": partial(explicit, k, v)}
+    trained = {p: rpc(p) for p in pa.PRESETS} | {"paper, recompute": rpc("paper", recompute=True)}
+    return {"four fused passes": four_backward} | {name: partial(backward, f, k, v) for name, f in trained.items()}
 
 
 def kernel_pca() -> dict[str, Callable[[], object]]:
@@ -99,8 +100,6 @@ def compare(functions: dict[str, Callable[[], object]], rounds: int) -> dict[str
     for _ in range(rounds):
         times = {}
         for name, function in functions.items():
-            if rounds > 5:
-                function()  # settle the allocator after the candidate before
             start = time.perf_counter()
             function()
             times[name] = time.perf_counter() - start
@@ -122,7 +121,8 @@ def peak(n: int, tokens: int, recompute: bool) -> float:
 def child(*arguments: object) -> object:
     """Run one measurement of this file in a process of its own."""
     command = [sys.executable, __file__, "--one", json.dumps(arguments)]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    environment = os.environ | ({"MALLOC_MMAP_THRESHOLD_": "65536"} if arguments[0] == "peak" else {})
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout)
 
 
 def one(arguments: list) -> object:
@@ -151,11 +151,14 @@ def tables(rounds: int) -> list[str]:
 
     for kind, title, bound in (
         ("forward", f"Forward, n = {ITERATIONS}, over four fused passes", "1.15"),
-        ("backward", f"Forward and backward, n = {ITERATIONS}, over four fused ones", "1.3, none for recompute"),
+        ("backward", f"Forward and backward, n = {ITERATIONS}, over four fused ones", "1.3"),
     ):
         found = {shape: child(kind, shape, rounds) for shape in SHAPES}
         names = list(found[SHAPES[0]])[1:]
-        rows = [[name, *(cell(found[shape][name]) for shape in SHAPES), f"≤ {bound}"] for name in names]
+        rows = [
+            [name, *(cell(found[shape][name]) for shape in SHAPES), "–" if "recompute" in name else f"≤ {bound}"]
+            for name in names
+        ]
         table(title, ["preset", *map(str, SHAPES), "aim"], rows)
 
     found = {shape: child("explicit", shape, rounds) for shape in SHAPES}
@@ -164,7 +167,7 @@ def tables(rounds: int) -> list[str]:
         "The same algorithm with explicit matrices, forward, over the fast path", ["", *map(str, SHAPES), "aim"], rows
     )
 
-    sizes = {key: [child("peak", *key) for _ in range(3)] for key in
+    sizes = {key: [child("peak", *key)] for key in
              ((4, 1024, False), (4, 4096, False), (2, 2048, False), (6, 2048, False), (2, 2048, True),
               (6, 2048, True))}  # fmt: skip
     mid = {key: statistics.median(values) for key, values in sizes.items()}

@@ -126,18 +126,25 @@ def _next_keys(
     return residual.sub_(dual, alpha=carry) if carry else residual
 
 
-def _in_place(
-    k: Tensor, bound: Tensor | None, others: tuple[Tensor | None, ...], plan: Plan, steps: int
-) -> tuple[Tensor, Tensor | None]:
-    """Without gradients, the first `steps` of the plan: the keys after them, and the dual.
+def _workspace(k: Tensor) -> Tensor:
+    """Two buffers like k that serve all steps. Fresh memory would cost more than the arithmetic, and one block
+    of it costs less than two, since allocators give large freed blocks back to the system."""
+    strides = torch.empty_like(k, device="meta").stride()
+    return torch.empty_strided((2, *k.shape), (k.numel(), *strides), dtype=k.dtype, device=k.device)
 
-    Two buffers serve them all. Fresh memory would cost more than the arithmetic, and one block of it costs
-    less than two, since allocators give large freed blocks back to the system.
-    """
+
+def _in_place(
+    k: Tensor,
+    bound: Tensor | None,
+    others: tuple[Tensor | None, ...],
+    plan: Plan,
+    steps: int,
+    work: Tensor | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """Without gradients, the first `steps` of the plan: the keys after them, and the dual."""
     if not steps:
         return k if bound is None else k.clamp(max=bound).clamp_min_(-bound), None
-    strides = torch.empty_like(k, device="meta").stride()
-    work = torch.empty_strided((2, *k.shape), (k.numel(), *strides), dtype=k.dtype, device=k.device)
+    work = _workspace(k) if work is None else work
     buffers = work[0], work[1]
     keys, dual = k if bound is None else _clip_(buffers[0].copy_(k), bound), None
     for i in range(steps):
@@ -167,8 +174,12 @@ class _Clip(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         (side,) = ctx.saved_tensors
-        grad_bound = (grad * side).sum_to_size(ctx.bound_shape) if ctx.needs_input_grad[1] else None
-        return grad.masked_fill(side != 0, 0.0), grad_bound
+        return _clip_backward(grad, side, ctx.bound_shape if ctx.needs_input_grad[1] else None)
+
+
+def _clip_backward(grad: Tensor, side: Tensor, bound_shape: torch.Size | None) -> tuple[Tensor, Tensor | None]:
+    into_bound = None if bound_shape is None else (grad * side).sum_to_size(bound_shape)
+    return grad.masked_fill(side != 0, 0.0), into_bound
 
 
 class _Step(torch.autograd.Function):
@@ -201,23 +212,36 @@ class _Step(torch.autograd.Function):
                 return (None,) * 7
             grad = torch.zeros_like(grad_dual)
         (side,) = ctx.saved_tensors
-        grad_bound = None
+        into_k, into_keys, into_low_rank, into_bound = _step_backward(
+            grad, grad_dual, side, ctx.bound_shape if ctx.needs_input_grad[4] else None, ctx.carry, ctx.cleaned
+        )
+        into_dual = into_keys if ctx.needs_input_grad[3] else None
+        return into_k, into_keys, into_low_rank, into_dual, into_bound, None, None
+
+
+def _step_backward(
+    grad: Tensor,
+    grad_dual: Tensor | None,
+    side: Tensor | None,
+    bound_shape: torch.Size | None,
+    carry: int,
+    cleaned: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Gradients of a step's inputs k, keys (and dual: the same), low_rank and bound."""
+    if side is None:
+        outside, inside, into_bound = torch.zeros_like(grad), grad, None
+    else:
         outside = grad.mul(side)
-        if ctx.needs_input_grad[4]:
-            grad_bound = outside.sum_to_size(ctx.bound_shape)
+        into_bound = None if bound_shape is None else outside.sum_to_size(bound_shape)
         outside.mul_(side)  # the part of grad that met the threshold
         inside = grad - outside
-        if ctx.cleaned:  # T = K − L + U' takes away what was shrunk, so L counts twice
-            into_dual = -outside
-            into_low_rank = outside.mul_(2)
-        else:  # the keys are L + clip(T) − c·U'
-            into_dual = inside
-            if ctx.carry:
-                into_dual = -grad if grad_dual is None else grad_dual - grad
-                into_dual.mul_(ctx.carry).add_(inside)
-            into_low_rank = outside.sub_(into_dual)
-        into_old_dual = into_dual if ctx.needs_input_grad[3] else None
-        return inside, into_dual, into_low_rank, into_old_dual, grad_bound, None, None
+    if cleaned:  # the keys are K − (T − clip(T)) and T = K − L + U' holds L twice
+        into_keys = -outside
+        return inside, into_keys, outside.mul_(2), into_bound
+    into_keys = inside  # the keys are L + clip(T) − c·U'
+    if carry:
+        into_keys = (-grad if grad_dual is None else grad_dual - grad).mul_(carry).add_(inside)
+    return inside, into_keys, outside.sub_(into_keys), into_bound
 
 
 class _Recomputed(torch.autograd.Function):
@@ -234,40 +258,45 @@ class _Recomputed(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         plan: Plan = ctx.plan
-        leaves = [
-            None if t is None else t.detach().requires_grad_(needed)
-            for t, needed in zip(ctx.saved_tensors, ctx.needs_input_grad[1:], strict=True)
-        ]
+        k, bound, *others = ctx.saved_tensors
+        needed = ctx.needs_input_grad[3:]
+        leaves = [t if t is None else t.detach().requires_grad_(n) for t, n in zip(others, needed, strict=True)]
         wanted = [t for t in leaves if t is not None and t.requires_grad]
-        sums: list[Tensor | None] = [None] * len(wanted)
-        grads: tuple[Tensor | None, ...] = (grad, None)  # of the keys and the dual that a step returns
-        for i in reversed(range(-1, plan.steps)):
-            outputs, state = _rerun(plan, i, *leaves)
-            used = [j for j in range(2) if outputs[j] is not None and grads[j] is not None]
-            found = torch.autograd.grad(
-                [outputs[j] for j in used], [*state, *wanted], [grads[j] for j in used], allow_unused=True
+        bound_shape = bound.shape if ctx.needs_input_grad[2] else None
+        sums: list[Tensor | None] = [None] * (2 + len(wanted))
+        grad_dual: Tensor | None = None
+        work = _workspace(k) if plan.steps > 1 else None
+        for i in reversed(range(plan.steps)):
+            keys, dual = _in_place(k, bound, tuple(others), plan, i, work)
+            with torch.enable_grad():
+                keys = keys.detach().requires_grad_()
+                low_rank = plan.inner(i, keys, *leaves)
+            side = None if bound is None else _side_of_step(k, keys, low_rank, dual, bound, plan.carry)
+            into_k, into_keys, into_low_rank, into_bound = _step_backward(
+                grad, grad_dual, side, bound_shape, plan.carry, plan.cleans(i)
             )
-            del outputs
-            grads = (*found[: len(state)], None)[:2]
-            sums = [_plus(old, new) for old, new in zip(sums, found[len(state) :], strict=True)]
-        given = iter(sums)
-        return (None, *(next(given) if t is not None and t.requires_grad else None for t in leaves))
+            sums[:2] = _plus(sums[0], into_k), _plus(sums[1], into_bound)
+            grad_dual = None
+            del into_k, dual, grad  # make room for the pass's backward
+            grad, *found = torch.autograd.grad(low_rank, [keys, *wanted], into_low_rank, allow_unused=True)
+            grad = grad.add_(into_keys)
+            grad_dual = into_keys if plan.carry else None
+            sums[2:] = map(_plus, sums[2:], found)
+            del keys, low_rank, into_low_rank, found
+        first = (grad, None) if bound is None else _clip_backward(grad, _side(k, bound), bound_shape)
+        sums[:2] = map(_plus, sums[:2], first)
+        return None, *sums[:2], *_spread(sums[2:], leaves)
 
 
-def _rerun(plan: Plan, i: int, k: Any, bound: Any, *others: Any) -> tuple[Any, list[Tensor]]:
-    """Step i once more, with a graph, from the state that the steps before it leave; i = −1 is the first clip."""
-    if i < 0:
-        with torch.enable_grad():
-            return (k.view_as(k) if bound is None else _Clip.apply(k, bound), None), []
-    keys, dual = _in_place(k, bound, others, plan, i)
-    state = [keys.detach().requires_grad_()]
-    if dual is not None and plan.carry:
-        state.append(dual.mul_(plan.carry).detach().requires_grad_())
-    with torch.enable_grad():
-        step: Step = plain_step if bound is None else _Step.apply
-        low_rank = plan.inner(i, state[0], *others)
-        return step(k, state[0], low_rank, (*state, None)[1], bound, plan.carry, plan.cleans(i)), state
+@torch.no_grad()
+def _side_of_step(k: Tensor, keys: Tensor, low_rank: Tensor, dual: Tensor | None, bound: Tensor, carry: int) -> Tensor:
+    return _side(_residual(k, keys, low_rank, dual if carry else None, carry)[1], bound)
 
 
 def _plus(old: Tensor | None, new: Tensor | None) -> Tensor | None:
     return new if old is None else old if new is None else old + new
+
+
+def _spread(sums: list[Tensor | None], leaves: list[Tensor | None]) -> list[Tensor | None]:
+    given = iter(sums)
+    return [next(given) if t is not None and t.requires_grad else None for t in leaves]
