@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.autograd.graph import get_gradient_edge
 
 from ._sdpa import lean_allowed
 
@@ -229,7 +230,7 @@ def _step_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Gradients of a step's inputs k, keys (and dual: the same), low_rank and bound."""
     if side is None:
-        outside, inside, into_bound = torch.zeros_like(grad), grad, None
+        outside, inside, into_bound = torch.zeros_like(grad), grad.clone(), None
     else:
         outside = grad.mul(side)
         into_bound = None if bound_shape is None else outside.sum_to_size(bound_shape)
@@ -267,22 +268,24 @@ class _Recomputed(torch.autograd.Function):
         grad_dual: Tensor | None = None
         work = _workspace(k) if plan.steps > 1 else None
         for i in reversed(range(plan.steps)):
+            work = work if i else None
             keys, dual = _in_place(k, bound, tuple(others), plan, i, work)
             with torch.enable_grad():
                 keys = keys.detach().requires_grad_()
                 low_rank = plan.inner(i, keys, *leaves)
+            through = get_gradient_edge(low_rank)
             side = None if bound is None else _side_of_step(k, keys, low_rank, dual, bound, plan.carry)
             into_k, into_keys, into_low_rank, into_bound = _step_backward(
                 grad, grad_dual, side, bound_shape, plan.carry, plan.cleans(i)
             )
             sums[:2] = _plus(sums[0], into_k), _plus(sums[1], into_bound)
             grad_dual = None
-            del into_k, dual, grad  # make room for the pass's backward
-            grad, *found = torch.autograd.grad(low_rank, [keys, *wanted], into_low_rank, allow_unused=True)
+            del into_k, dual, low_rank, grad  # make room for the pass's backward
+            grad, *found = torch.autograd.grad(through, [keys, *wanted], into_low_rank, allow_unused=True)
             grad = grad.add_(into_keys)
             grad_dual = into_keys if plan.carry else None
             sums[2:] = map(_plus, sums[2:], found)
-            del keys, low_rank, into_low_rank, found
+            del keys, into_low_rank, found
         first = (grad, None) if bound is None else _clip_backward(grad, _side(k, bound), bound_shape)
         sums[:2] = map(_plus, sums[:2], first)
         return None, *sums[:2], *_spread(sums[2:], leaves)
@@ -293,8 +296,9 @@ def _side_of_step(k: Tensor, keys: Tensor, low_rank: Tensor, dual: Tensor | None
     return _side(_residual(k, keys, low_rank, dual if carry else None, carry)[1], bound)
 
 
-def _plus(old: Tensor | None, new: Tensor | None) -> Tensor | None:
-    return new if old is None else old if new is None else old + new
+def _plus(total: Tensor | None, new: Tensor | None) -> Tensor | None:
+    """total + new in the memory of total, which nobody else reads."""
+    return new if total is None else total if new is None else total.add_(new)
 
 
 def _spread(sums: list[Tensor | None], leaves: list[Tensor | None]) -> list[Tensor | None]:
