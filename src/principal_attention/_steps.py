@@ -147,7 +147,7 @@ def _in_place(
         return k if bound is None else k.clamp(max=bound).clamp_min_(-bound), None
     work = _workspace(k) if work is None else work
     buffers = work[0], work[1]
-    keys, dual = k if bound is None else _clip_(buffers[0].copy_(k), bound), None
+    keys, dual = k if bound is None else torch.clamp(k, max=bound, out=buffers[0]).clamp_min_(-bound), None
     for i in range(steps):
         low_rank = plan.inner(i, keys, *others)
         dual = dual if plan.carry else None

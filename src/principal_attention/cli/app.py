@@ -17,13 +17,19 @@ app = typer.Typer(
 )
 
 
-@app.callback()
-def _root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
-) -> None:
-    if version:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         typer.echo(f"principal-attention {__version__}")
         raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
 
 
 @app.command()
