@@ -139,7 +139,7 @@ def attend(
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout_p, is_causal=is_causal, scale=scale)
     if len(lead) != 2:
         out = out.reshape(*lead, *out.shape[-2:])
-    return out[..., :width]
+    return out if out.shape[-1] == width else out[..., :width]
 
 
 def _four(x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The pointwise half of the pursuit, between two attention passes, and what its backward keeps.
+"""The pointwise half of the pursuit, between two attention passes.
 
 Written out, an iteration makes S and re-reads K, L, S and U five times. Substituting S = T − clip(T)
 gives the same numbers from fewer reads. With c = 1 − sigma (0 or 2) and L, K' of the last pass:
@@ -6,49 +6,16 @@ gives the same numbers from fewer reads. With c = 1 − sigma (0 or 2) and L, K'
     U' = K' − L + c·U          T = K − L + U'
     next keys = L + clip(T, tau) − c·U'                          (low_rank)
               = K − (T − clip(T, tau))                           (cleaned_keys, after the last update of S)
-
-An entry inside the threshold moves by T, one outside by a constant, so the backward needs one byte an
-entry that says which, and nothing else is kept beside the passes' own inputs and outputs.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
-from torch.autograd.graph import get_gradient_edge
-
-from ._sdpa import lean_allowed
-
-if TYPE_CHECKING:
-    from .pursuit import Pursuit
 
 Pair = tuple[Tensor, Tensor | None]
 Inner = Callable[..., Tensor]
-Clip = Callable[[Tensor, Tensor], Tensor]
-Step = Callable[[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, int, bool], Pair]
-
-
-def final_keys(
-    k: Tensor, bound: Tensor | None, others: tuple[Tensor | None, ...], inner: Inner, rule: "Pursuit", recompute: bool
-) -> Tensor:
-    """The keys of the last pass, after n updates of S and the n − 1 attention passes between them.
-
-    `inner(i, keys, *others)` is pass i; `others` are all the tensors beside the keys that it depends on.
-    """
-    if bound is None and rule.output == "cleaned_keys":
-        return k  # nothing is ever shrunk, and the inner passes would change nothing
-    plan = Plan(rule.iterations - 1, 1 - int(rule.dual_sign or 1), rule.output == "cleaned_keys", inner)
-    if not lean_allowed():
-        return _unrolled(k, bound, others, plan, clip=plain_clip, step=plain_step)
-    if not (torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (k, *others))):
-        return _in_place(k, bound, others, plan, plan.steps)[0]
-    if recompute and plan.steps:
-        return _Recomputed.apply(plan, k, bound, *others)  # type: ignore[no-any-return]
-    if bound is None:
-        return _unrolled(k, bound, others, plan, clip=plain_clip, step=plain_step)  # linear: it keeps nothing anyway
-    return _unrolled(k, bound, others, plan, clip=_Clip.apply, step=_Step.apply)
 
 
 class Plan(NamedTuple):
@@ -59,15 +26,6 @@ class Plan(NamedTuple):
 
     def cleans(self, i: int) -> bool:
         return self.cleaned and i == self.steps - 1
-
-
-def _unrolled(
-    k: Tensor, bound: Tensor | None, others: tuple[Tensor | None, ...], plan: Plan, clip: Clip, step: Step
-) -> Tensor:
-    keys, dual = k if bound is None else clip(k, bound), None
-    for i in range(plan.steps):
-        keys, dual = step(k, keys, plan.inner(i, keys, *others), dual, bound, plan.carry, plan.cleans(i))
-    return keys
 
 
 def plain_clip(x: Tensor, bound: Tensor) -> Tensor:
@@ -96,7 +54,7 @@ def _clip_(x: Tensor, bound: Tensor) -> Tensor:
     return x.clamp_max_(bound).clamp_min_(-bound)
 
 
-def _residual(
+def update_dual(
     k: Tensor, keys: Tensor, low_rank: Tensor, dual: Tensor | None, carry: int, out: tuple[Any, Any] = (None, None)
 ) -> tuple[Tensor, Tensor]:
     """U' and T; `out` may name the two buffers they go to, `keys` and `dual` among them."""
@@ -106,7 +64,7 @@ def _residual(
     return new_dual, torch.sub(new_dual, low_rank, out=out[1]).add_(k)
 
 
-def _next_keys(
+def update_keys(
     k: Tensor,
     low_rank: Tensor,
     dual: Tensor,
@@ -127,14 +85,14 @@ def _next_keys(
     return residual.sub_(dual, alpha=carry) if carry else residual
 
 
-def _workspace(k: Tensor) -> Tensor:
+def workspace(k: Tensor) -> Tensor:
     """Two buffers like k that serve all steps. Fresh memory would cost more than the arithmetic, and one block
     of it costs less than two, since allocators give large freed blocks back to the system."""
     strides = torch.empty_like(k, device="meta").stride()
     return torch.empty_strided((2, *k.shape), (k.numel(), *strides), dtype=k.dtype, device=k.device)
 
 
-def _in_place(
+def in_place(
     k: Tensor,
     bound: Tensor | None,
     others: tuple[Tensor | None, ...],
@@ -145,162 +103,14 @@ def _in_place(
     """Without gradients, the first `steps` of the plan: the keys after them, and the dual."""
     if not steps:
         return k if bound is None else k.clamp(max=bound).clamp_min_(-bound), None
-    work = _workspace(k) if work is None else work
+    work = workspace(k) if work is None else work
     buffers = work[0], work[1]
     keys, dual = k if bound is None else torch.clamp(k, max=bound, out=buffers[0]).clamp_min_(-bound), None
     for i in range(steps):
         low_rank = plan.inner(i, keys, *others)
         dual = dual if plan.carry else None
-        dual, residual = _residual(k, keys, low_rank, dual, plan.carry, out=buffers)
-        keys = _next_keys(k, low_rank, dual, residual, bound, plan.carry, plan.cleans(i), spare=buffers[0])
+        dual, residual = update_dual(k, keys, low_rank, dual, plan.carry, out=buffers)
+        keys = update_keys(k, low_rank, dual, residual, bound, plan.carry, plan.cleans(i), spare=buffers[0])
         buffers = buffers[::-1]
         del low_rank, residual  # before the next pass asks for memory
     return keys, dual
-
-
-def _side(x: Tensor, bound: Tensor) -> Tensor:
-    """+1 above the threshold, −1 below its negative, 0 inside, as int8."""
-    return (x > bound).view(torch.int8).sub_((x < -bound).view(torch.int8))
-
-
-class _Clip(torch.autograd.Function):
-    """clip(x, bound), keeping a byte an entry."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, bound: Tensor) -> Tensor:
-        ctx.save_for_backward(_side(x, bound))
-        ctx.bound_shape = bound.shape
-        return x.clamp(max=bound).clamp_min_(-bound)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        (side,) = ctx.saved_tensors
-        return _clip_backward(grad, side, ctx.bound_shape if ctx.needs_input_grad[1] else None)
-
-
-def _clip_backward(grad: Tensor, side: Tensor, bound_shape: torch.Size | None) -> tuple[Tensor, Tensor | None]:
-    into_bound = None if bound_shape is None else (grad * side).sum_to_size(bound_shape)
-    return grad.masked_fill(side != 0, 0.0), into_bound
-
-
-class _Step(torch.autograd.Function):
-    """`plain_step` with a threshold, keeping a byte an entry."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        k: Tensor,
-        keys: Tensor,
-        low_rank: Tensor,
-        dual: Tensor | None,
-        bound: Tensor,
-        carry: int,
-        cleaned: bool,
-    ) -> Pair:
-        new_dual, residual = _residual(k, keys, low_rank, dual, 1)
-        ctx.save_for_backward(_side(residual, bound))
-        ctx.bound_shape, ctx.carry, ctx.cleaned = bound.shape, carry, cleaned
-        ctx.set_materialize_grads(False)
-        if carry and not cleaned:
-            new_dual.mul_(carry)
-        next_keys = _next_keys(k, low_rank, new_dual, residual, bound, 1 if carry else 0, cleaned)
-        return next_keys, new_dual if carry and not cleaned else None
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor | None, grad_dual: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        if grad is None:
-            if grad_dual is None:
-                return (None,) * 7
-            grad = torch.zeros_like(grad_dual)
-        (side,) = ctx.saved_tensors
-        into_k, into_keys, into_low_rank, into_bound = _step_backward(
-            grad, grad_dual, side, ctx.bound_shape if ctx.needs_input_grad[4] else None, ctx.carry, ctx.cleaned
-        )
-        into_dual = into_keys if ctx.needs_input_grad[3] else None
-        return into_k, into_keys, into_low_rank, into_dual, into_bound, None, None
-
-
-def _step_backward(
-    grad: Tensor,
-    grad_dual: Tensor | None,
-    side: Tensor | None,
-    bound_shape: torch.Size | None,
-    carry: int,
-    cleaned: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Gradients of a step's inputs k, keys (and dual: the same), low_rank and bound."""
-    if side is None:
-        outside, inside, into_bound = torch.zeros_like(grad), grad.clone(), None
-    else:
-        outside = grad.mul(side)
-        into_bound = None if bound_shape is None else outside.sum_to_size(bound_shape)
-        outside.mul_(side)  # the part of grad that met the threshold
-        inside = grad - outside
-    if cleaned:  # the keys are K − (T − clip(T)) and T = K − L + U' holds L twice
-        into_keys = -outside
-        return inside, into_keys, outside.mul_(2), into_bound
-    into_keys = inside  # the keys are L + clip(T) − c·U'
-    if carry:
-        into_keys = (-grad if grad_dual is None else grad_dual - grad).mul_(carry).add_(inside)
-    return inside, into_keys, outside.sub_(into_keys), into_bound
-
-
-class _Recomputed(torch.autograd.Function):
-    """The whole pursuit, keeping its inputs only: the backward of a step reruns the steps before it, so that
-    memory does not grow with the iterations and time grows with their square."""
-
-    @staticmethod
-    def forward(ctx: Any, plan: Plan, k: Tensor, bound: Tensor | None, *others: Tensor | None) -> Tensor:
-        ctx.plan = plan
-        ctx.save_for_backward(k, bound, *others)
-        return _in_place(k, bound, others, plan, plan.steps)[0]
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        plan: Plan = ctx.plan
-        k, bound, *others = ctx.saved_tensors
-        needed = ctx.needs_input_grad[3:]
-        leaves = [t if t is None else t.detach().requires_grad_(n) for t, n in zip(others, needed, strict=True)]
-        wanted = [t for t in leaves if t is not None and t.requires_grad]
-        bound_shape = bound.shape if ctx.needs_input_grad[2] else None
-        sums: list[Tensor | None] = [None] * (2 + len(wanted))
-        grad_dual: Tensor | None = None
-        work = _workspace(k) if plan.steps > 1 else None
-        for i in reversed(range(plan.steps)):
-            work = work if i else None
-            keys, dual = _in_place(k, bound, tuple(others), plan, i, work)
-            with torch.enable_grad():
-                keys = keys.detach().requires_grad_()
-                low_rank = plan.inner(i, keys, *leaves)
-            through = get_gradient_edge(low_rank)
-            side = None if bound is None else _side_of_step(k, keys, low_rank, dual, bound, plan.carry)
-            into_k, into_keys, into_low_rank, into_bound = _step_backward(
-                grad, grad_dual, side, bound_shape, plan.carry, plan.cleans(i)
-            )
-            sums[:2] = _plus(sums[0], into_k), _plus(sums[1], into_bound)
-            grad_dual = None
-            del into_k, dual, low_rank, grad  # make room for the pass's backward
-            grad, *found = torch.autograd.grad(through, [keys, *wanted], into_low_rank, allow_unused=True)
-            grad = grad.add_(into_keys)
-            grad_dual = into_keys if plan.carry else None
-            sums[2:] = map(_plus, sums[2:], found)
-            del keys, into_low_rank, found
-        first = (grad, None) if bound is None else _clip_backward(grad, _side(k, bound), bound_shape)
-        sums[:2] = map(_plus, sums[:2], first)
-        return None, *sums[:2], *_spread(sums[2:], leaves)
-
-
-@torch.no_grad()
-def _side_of_step(k: Tensor, keys: Tensor, low_rank: Tensor, dual: Tensor | None, bound: Tensor, carry: int) -> Tensor:
-    return _side(_residual(k, keys, low_rank, dual if carry else None, carry)[1], bound)
-
-
-def _plus(total: Tensor | None, new: Tensor | None) -> Tensor | None:
-    """total + new in the memory of total, which nobody else reads."""
-    return new if total is None else total if new is None else total.add_(new)
-
-
-def _spread(sums: list[Tensor | None], leaves: list[Tensor | None]) -> list[Tensor | None]:
-    given = iter(sums)
-    return [next(given) if t is not None and t.requires_grad else None for t in leaves]

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 import torch
 from torch import Tensor
 
-from . import _steps
+from ._lean import final_keys
 from ._sdpa import attend, autocast, check_attn_mask, check_key_mask, check_tensors, merge_masks
 from .cache import CacheStep, PursuitCache
 from .errors import InputError
@@ -184,7 +184,7 @@ def rpc_attention(
             return attend_pass(i, keys, keys, keys, mask)
         return attend_pass(i, keys if q is None else q, keys, v, mask)
 
-    keys = _steps.final_keys(k, bound, (v, q, mask), inner, rule, recompute)
+    keys = final_keys(k, bound, (v, q, mask), inner, rule, recompute)
     out_values = keys if rule.values == "key" and rule.output == "low_rank" else v
     out = attend_pass(rule.iterations - 1, keys if q is None else q, keys, out_values, mask, dropout_p)
     if step is not None:
