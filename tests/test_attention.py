@@ -149,6 +149,9 @@ class TestScaled:
             (dict(mixing="exact", attn_mask=torch.ones(N, N, dtype=torch.bool)), "attn_mask"),
             (dict(mixing=torch.zeros(H, N, N + 1)), r"\(3, 13, 14\)"),
             (dict(mixing=torch.zeros(4)), r"\(4,\)"),
+            (dict(mixing=torch.zeros(4, N, N)), r"\(4, 13, 13\)"),
+            (dict(mixing=None), "mixing is a NoneType"),
+            (dict(mixing=[1.0]), "mixing is a list"),
         ],
     )
     def test_bad_mixing_is_named(self, make, options, says):

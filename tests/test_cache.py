@@ -60,13 +60,29 @@ def test_float32_stays_within_a_thousandth(make, preset):
         assert (decode(k, v, query, [1] * 200, **options) - full).abs().max() < 1e-3 * full.abs().max()
 
 
-def test_gradients_flow_through_the_cache(make):
-    k, v = (t.requires_grad_() for t in make(H, N, D))
-    options = dict(pursuit=Pursuit(3, 0.3))
-    for tensors in (torch.autograd.grad(decode(k, v, None, [5, 9, 7], **options).square().sum(), (k, v)),):
-        full = torch.autograd.grad(pa.rpc_attention(k, v, is_causal=True, **options).square().sum(), (k, v))
-        for a, b in zip(tensors, full, strict=True):
-            torch.testing.assert_close(a, b)
+@pytest.mark.parametrize("preset", ["paper", "cleaned"])
+@pytest.mark.parametrize("which", ["kvq", "k", "v", "q"])
+def test_gradients_flow_through_the_cache(make, preset, which):
+    k, v, q = (t.requires_grad_(name in which) for t, name in zip(make(H, N, D, count=3), "kvq", strict=True))
+    inputs = [t for t in (k, v, q) if t.requires_grad]
+    options = dict(pursuit=Pursuit(3, 0.3, preset))
+    cached = torch.autograd.grad(decode(k, v, q, [5, 1, 8, 7], **options).square().sum(), inputs)
+    full = torch.autograd.grad(pa.rpc_attention(k, v, q=q, is_causal=True, **options).square().sum(), inputs)
+    for a, b in zip(cached, full, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_a_mask_may_come_and_go(make):
+    k, v = make(B, H, N, D)
+    key_mask = torch.ones(B, 1, N, dtype=torch.bool)
+    key_mask[0, :, :3] = False
+    options = dict(pursuit=Pursuit(3, 0.3), is_causal=True)
+    cache = PursuitCache()
+    rows = [
+        pa.rpc_attention(k[..., a:b, :], v[..., a:b, :], key_mask=mask, cache=cache, **options)
+        for a, b, mask in ((0, 5, key_mask[..., :5]), (5, 9, None), (9, N, torch.ones(N - 9, dtype=torch.bool)))
+    ]
+    torch.testing.assert_close(torch.cat(rows, -2), pa.rpc_attention(k, v, key_mask=key_mask, **options))
 
 
 def test_old_tokens_are_not_copied_for_every_new_one(make):
@@ -84,19 +100,54 @@ def test_old_tokens_are_not_copied_for_every_new_one(make):
     assert moved <= 8  # doubling: 1, 2, 4 … 64
 
 
-def test_a_call_that_fails_leaves_the_cache_as_it_was(make):
+def test_a_call_that_fails_leaves_the_cache_as_it_was(make, monkeypatch):
     k, v = make(H, N, D)
     cache, pursuit = PursuitCache(), Pursuit(3, 0.3)
-    first = decode(k[:, :9], v[:, :9], None, [9], cache=cache, pursuit=pursuit)
+    passes, attend = 0, pa.pursuit.attend
+
+    def broken(*args, **options):
+        nonlocal passes
+        passes += 1
+        if passes % 3 == 2:  # in the middle of the pursuit, rows already written
+            raise MemoryError
+        return attend(*args, **options)
+
+    for tokens in (slice(0, 9), slice(9, N)):
+        # A first call that fails may be tried again with another batch; a later one with other numbers.
+        heads = slice(0, H if len(cache) else H - 1)
+        monkeypatch.setattr(pa.pursuit, "attend", broken)
+        with pytest.raises(MemoryError):
+            pa.rpc_attention(5 * k[heads, tokens], v[heads, tokens], pursuit=pursuit, is_causal=True, cache=cache)
+        monkeypatch.undo()
+        passes = 0
+        rows = pa.rpc_attention(k[:, tokens], v[:, tokens], pursuit=pursuit, is_causal=True, cache=cache)
+        full = pa.rpc_attention(k, v, pursuit=pursuit, is_causal=True)
+        torch.testing.assert_close(rows, full[:, tokens])
+
+
+def test_what_a_cache_was_made_for_cannot_change(make):
+    k, v = make(H, N, D)
+    cache, pursuit = PursuitCache(), Pursuit(3, 0.3)
+    decode(k[:, :9], v[:, :9], None, [9], cache=cache, pursuit=pursuit)
+    new = dict(k=k[:, 9:12], v=v[:, 9:12], pursuit=pursuit)
     for wrong, says in (
-        (dict(pursuit=Pursuit(2, 0.3)), "was filled by"),
-        (dict(pursuit=pursuit, key_mask=torch.ones(H, 99, dtype=torch.bool)), "key_mask"),
-        (dict(pursuit=pursuit, attn_mask=torch.ones(3, 3, dtype=torch.bool)), "attn_mask"),
+        (dict(pursuit=Pursuit(2, 0.3)), "filled with pursuit = "),
+        (dict(scale=2.0), "filled with scale = None and is now given 2.0"),
+        (dict(q=k[:, 9:12]), "symmetric = True"),
+        (dict(k=k[:2, 9:12], v=v[:2, 9:12]), "filled with k = "),
+        (dict(k=k[:, 9:12].float(), v=v[:, 9:12].float()), "torch.float64 .* now given torch.float32"),
+        (dict(key_mask=torch.ones(H, 99, dtype=torch.bool)), "key_mask"),
+        (dict(attn_mask=torch.ones(3, 3, dtype=torch.bool)), "attn_mask"),
     ):
+        options = new | wrong
         with pytest.raises(InputError, match=says):
-            pa.rpc_attention(k[:, 9:12], v[:, 9:12], is_causal=True, cache=cache, **wrong)
-    with pytest.raises(InputError, match="shapes"):
-        pa.rpc_attention(k[:2, 9:], v[:2, 9:], pursuit=pursuit, is_causal=True, cache=cache)
-    rest = pa.rpc_attention(k[:, 9:], v[:, 9:], pursuit=pursuit, is_causal=True, cache=cache)
-    full = pa.rpc_attention(k, v, pursuit=pursuit, is_causal=True)
-    torch.testing.assert_close(torch.cat([first, rest], -2), full)
+            pa.rpc_attention(options.pop("k"), options.pop("v"), is_causal=True, cache=cache, **options)
+    assert len(cache) == 9
+
+
+def test_a_layer_that_recomputes_in_training_still_decodes(make):
+    (x,) = make(2, 5, 12, count=1)
+    layer = pa.SelfAttention(12, 3, pa.RPC(Pursuit(3, 0.3), recompute=True)).double()
+    cache = PursuitCache()
+    rows = torch.cat([layer(x[:, i : i + 1], is_causal=True, cache=cache) for i in range(5)], 1)
+    torch.testing.assert_close(rows, layer(x, is_causal=True))

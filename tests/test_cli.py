@@ -29,10 +29,10 @@ def test_demo_writes_its_numbers_and_its_picture(tmp_path):
     assert {r["seed"] for r in records} == {0, 1}
     errors = {r["model"]: r["value"] for r in records if r["metric"] == "key_error" and r["seed"] == 0}
     # What the page claims: λ = 4 leaves the errors in, PCP and `cleaned` at λ = 0.5 take them out.
-    nothing = errors["nothing (symmetric attention)"]
+    nothing = errors["plain attention"]
     assert errors["cleaned, λ = 4"] == pytest.approx(nothing)
     assert errors["cleaned, λ = 0.5"] < 0.2 * nothing
-    assert errors["principal component pursuit"] < 0.2 * nothing
+    assert errors["PCP"] < 0.2 * nothing
     picture = (tmp_path / "run" / "demo.png").read_bytes()
     assert picture.startswith(b"\x89PNG")
     for name in errors:

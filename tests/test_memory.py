@@ -53,11 +53,21 @@ def test_no_square_matrix_is_ever_made(preset, case, recompute):
         assert not shapes.square("bool")
 
 
-def test_one_boolean_mask_where_causal_and_padded_meet():
+def test_one_mask_serves_all_passes_where_causal_and_padded_meet():
+    """torch adds masks, so the boolean one becomes one bias; no pass makes or keeps another."""
     _, k, v = tensors()
-    with Shapes() as shapes:
-        pa.rpc_attention(k, v, pursuit=Pursuit(4), key_mask=torch.arange(N) < 80, is_causal=True).sum().backward()
-    assert shapes.square("bool") == {(N, N)}  # shared by heads and passes
+    key_mask = (torch.arange(N) < 80).expand(1, 1, N)
+    kept, made = {}, {}
+    for n in (2, 6):
+        with Shapes() as shapes:
+            out = pa.rpc_attention(k, v, pursuit=Pursuit(n), key_mask=key_mask, is_causal=True)
+            out.sum().backward()
+        made[n] = shapes.square("float") | shapes.square("bool")
+        kept[n] = kept_bytes(n, "paper", key_mask=key_mask, is_causal=True)
+        assert made[n] <= {(N, N), (1, N, N), (1, 1, N, N)}  # shared by the heads
+    assert made[2] == made[6]
+    unit = H * N * D * 4
+    assert (kept[6] - kept[2]) / 4 <= 2.25 * unit + H * N * 4
 
 
 @pytest.mark.parametrize("shape", [(N, D), (H, N, D), (2, 1, H, N, D)])

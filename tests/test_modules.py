@@ -128,6 +128,21 @@ def test_kernel_pca_values_survive_few_tokens():
     ("build", "says"),
     [
         (lambda: SelfAttention(25, 3), "dim is 25 and num_heads is 3"),
+        (lambda: SelfAttention(24, 3, "rpc"), "mechanism is 'rpc'; expected an instance"),
+        (lambda: SelfAttention(24, 3, RPC), "expected an instance such as Softmax"),
+        (lambda: RPC("paper"), "pursuit is 'paper'; expected a Pursuit"),
+        (lambda: KernelPCAValues(0), "n_components is 0"),
+        (lambda: SelfAttention(DIM, HEADS)(torch.zeros(N, DIM)), r"\(11, 24\); expected \(B, N, 24\)"),
+        (
+            lambda: SelfAttention(DIM, HEADS)(torch.zeros(B, N, DIM), key_mask=torch.ones(B, 1, N, dtype=torch.bool)),
+            r"\(2, 1, 11\); expected \(2, 11\)",
+        ),
+        (
+            lambda: SelfAttention(DIM, HEADS, KernelPCAValues())(
+                torch.zeros(B, N, DIM), key_mask=torch.ones(B, N, dtype=torch.bool)
+            ),
+            "takes no key_mask",
+        ),
         (lambda: RPC(form="sym"), "form is 'sym'"),
         (lambda: Scaled("beta"), "kind is 'beta'"),
         (lambda: Scaled("matrix"), "pass num_tokens"),

@@ -36,6 +36,29 @@ def test_it_recovers_candes_table_1(share, size, error):
     assert relative(result.sparse, sparse) < error
 
 
+@pytest.mark.parametrize("size", [1e-2, 1e4, 1e7, 1e8])
+def test_errors_of_any_size_do_not_hide_the_low_rank_part(size):
+    low_rank, sparse = problem(60, 3, 0.05, size)
+    result = pa.principal_component_pursuit(low_rank + sparse)
+    assert result.converged
+    assert relative(result.low_rank, low_rank) < 1e-5
+
+
+def test_purely_sparse_and_purely_low_rank_matrices():
+    low_rank, sparse = problem(60, 3, 0.02)
+    only = pa.principal_component_pursuit(sparse)
+    assert only.converged
+    assert (only.low_rank == 0).all()
+    torch.testing.assert_close(only.sparse, sparse)
+    only = pa.principal_component_pursuit(low_rank)
+    assert only.converged
+    assert relative(only.low_rank, low_rank) < 1e-6
+
+
+def test_an_empty_batch():
+    assert pa.principal_component_pursuit(torch.zeros(0, 5, 4)).low_rank.shape == (0, 5, 4)
+
+
 def test_the_printed_sign_of_the_dual_diverges():
     """Why we do not follow the paper's L update: the same problem, −Y/mu in place of +Y/mu."""
     low_rank, sparse = problem(60, 3, 0.05)
@@ -148,6 +171,9 @@ def test_stopping_early_is_said():
         (torch.zeros(3, 3), {"mu": 0.0}, InputError, "mu is 0.0"),
         (torch.zeros(3, 3), {"tol": 0.0}, InputError, "tol is 0.0"),
         (torch.zeros(3, 3), {"max_iter": 0}, InputError, "max_iter is 0"),
+        (torch.zeros(3, 3), {"max_iter": 10.5}, InputError, "max_iter is 10.5"),
+        (torch.zeros(3, 3), {"mu": math.inf}, InputError, "mu is infinite"),
+        (torch.zeros(3, 3).numpy(), {}, DtypeError, "m is a ndarray"),
     ],
 )
 def test_bad_input_is_named(m, options, kind, says):

@@ -177,6 +177,15 @@ class TestExtremes:
         assert scale_error(out, pa.rpc_attention_reference(k, v, **options)) < 1e-12
 
 
+@pytest.mark.parametrize("shape", [(0, 4), (0, 5, 4), (3, 0, 4), (0, 3, 5, 4), (2, 3, 0, 4), (2, 2, 0, 5, 4)])
+def test_empty_batches_and_sequences(shape):
+    k = torch.zeros(shape, requires_grad=True)
+    out = pa.rpc_attention(k, k, pursuit=Pursuit(3))
+    assert out.shape == shape
+    out.sum().backward()
+    assert pa.symmetric_attention(k, k).shape == shape
+
+
 class TestDropout:
     def test_only_the_last_pass_drops(self, make):
         """With every weight dropped the last pass is zero; earlier ones must not have been touched."""
@@ -254,10 +263,17 @@ class TestBadInput:
             (dict(key_mask=torch.ones(2, 5, dtype=torch.bool)), r"\(2, 5\) and k has \(2, 3, 5, 4\)"),
             (dict(key_mask=torch.ones(3, 5, dtype=torch.bool)), r"\(3, 5\) and k has \(2, 3, 5, 4\)"),
             (dict(key_mask=torch.ones(2, 1, 5)), "torch.float32; expected torch.bool"),
-            (dict(attn_mask=torch.ones(5, 4)), r"broadcasts to \(2, 3, 5, 5\)"),
+            (dict(attn_mask=torch.ones(5, 4)), r"broadcast to \(2, 3, 5, 5\)"),
             (dict(attn_mask=torch.ones(5, 5, dtype=torch.int32)), "torch.int32"),
             (dict(pursuit=Pursuit(preset="authors")), "pass model_dim"),
             (dict(cache=pa.PursuitCache()), "needs is_causal=True"),
+            (dict(attn_mask=torch.ones(5, dtype=torch.bool)), "two dimensions or more"),
+            (dict(pursuit="paper"), "pursuit is 'paper'; expected a Pursuit"),
+            (dict(dropout_p=1.5), "dropout_p is 1.5"),
+            (dict(model_dim=-3), "model_dim is -3"),
+            (dict(k=torch.zeros(2, 3, 5, 4).numpy()), "k is a ndarray"),
+            (dict(v=torch.zeros(2, 3, 5, 4, device="meta")), "k is on cpu and v is on meta"),
+            (dict(key_mask=torch.ones(2, 1, 5, dtype=torch.bool, device="meta")), "key_mask is on meta"),
         ],
     )
     def test_wrong_shapes_and_dtypes_are_named(self, change, says):

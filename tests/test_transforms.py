@@ -1,6 +1,7 @@
 """torch.compile, export, torch.func, autocast and devices: the same numbers everywhere."""
 
 import math
+import shutil
 
 import pytest
 import torch
@@ -57,8 +58,26 @@ def test_compile_fullgraph(name):
             torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["rpc paper", "rpc cleaned causal padded", "scaled exact", "kernel pca"])
+def test_compile_takes_pursuits_and_lengths_that_vary():
+    """A second value makes dynamo trace it as a symbol."""
+    torch._dynamo.reset()
+    compiled = torch.compile(pa.rpc_attention, fullgraph=True, backend="aot_eager")
+    for n, lam in ((9, 0.3), (7, 0.4), (8, 0.5), (6, 0.6)):
+        _, k, v = (t[..., :n, :] for t in inputs())
+        pursuit = Pursuit(2, lam)
+        torch.testing.assert_close(compiled(k, v, pursuit=pursuit), pa.rpc_attention(k, v, pursuit=pursuit))
+    torch._dynamo.reset()
+    dynamic = torch.compile(pa.rpc_attention, fullgraph=True, backend="aot_eager", dynamic=True)
+    torch.testing.assert_close(dynamic(k, v, pursuit=pursuit), pa.rpc_attention(k, v, pursuit=pursuit))
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="inductor compiles C++: no g++ here")
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # inductor's own import
+@pytest.mark.parametrize(
+    "name",
+    ["rpc paper", *(pytest.param(n, marks=pytest.mark.slow) for n in
+                    ("rpc cleaned causal padded", "scaled exact", "kernel pca"))],
+)  # fmt: skip
 def test_compile_with_inductor(name):
     function, tensors = FUNCTIONS[name], inputs()
     torch._dynamo.reset()
@@ -76,6 +95,18 @@ def test_export(mechanism):
     x = torch.randn(2, N, 12)
     program = torch.export.export(layer, (x,))
     torch.testing.assert_close(program.module()(x), layer(x))
+
+
+@pytest.mark.parametrize(
+    "mechanism", [Softmax(), Symmetric(), RPC(Pursuit(2, 0.3)), Scaled("alpha"), Scaled("exact")], ids=str
+)
+def test_export_with_any_number_of_tokens(mechanism):
+    layer = SelfAttention(12, 3, mechanism).eval()
+    tokens = torch.export.Dim("tokens", min=4, max=512)
+    program = torch.export.export(layer, (torch.randn(2, 29, 12),), dynamic_shapes={"x": {1: tokens}})
+    for n in (5, 29, 64):
+        x = torch.randn(2, n, 12)
+        torch.testing.assert_close(program.module()(x), layer(x))
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

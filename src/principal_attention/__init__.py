@@ -13,11 +13,11 @@ from .pursuit import PRESETS, Pursuit, PursuitTrace, rpc_attention
 from .reference import rpc_attention_reference
 
 if TYPE_CHECKING:
-    from .robust_pca import RobustPCA
+    from .robust_pca import RobustPCA as RobustPCA
 
 __version__ = "0.1.0"
 
-# Names that need more than torch come in when they are first asked for.
+# Names that need more than torch come in when they are first asked for; not in __all__, so that a star import works.
 _LAZY = {"RobustPCA": "robust_pca"}
 
 __all__ = [
@@ -34,7 +34,6 @@ __all__ = [
     "PursuitCache",
     "PursuitTrace",
     "RankError",
-    "RobustPCA",
     "Scaled",
     "SelfAttention",
     "Softmax",

@@ -30,8 +30,16 @@ def autocast(*tensors: Tensor | None) -> list[Tensor | None]:
     return [t if t is None or t.dtype == torch.float64 else t.to(dtype) for t in tensors]
 
 
+def check_whole(name: str, value: object, at_least: int = 1) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | torch.SymInt) or value < at_least:
+        raise InputError(f"{name} is {value!r}; expected a whole number from {at_least}")
+
+
 def check_tensors(k: Tensor, v: Tensor | None = None, q: Tensor | None = None) -> None:
     """`k` sets the shape and dtype; `v` must have its rows, `q` its width, and both its leading dimensions."""
+    for name, given in (("k", k), ("v", v), ("q", q)):
+        if given is not None and not isinstance(given, Tensor):
+            raise DtypeError(f"{name} is a {type(given).__name__}; expected a torch.Tensor (…, N, D)")
     if k.ndim < 2 or not k.is_floating_point():
         raise (InputError if k.ndim < 2 else DtypeError)(
             f"k has shape {tuple(k.shape)} and dtype {k.dtype}; expected a floating-point tensor (…, N, D)"
@@ -41,6 +49,7 @@ def check_tensors(k: Tensor, v: Tensor | None = None, q: Tensor | None = None) -
             continue
         if other.dtype != k.dtype:
             raise DtypeError(f"k has dtype {k.dtype} and {name} has {other.dtype}; cast one to the other's")
+        check_device(name, other, k)
         same = slice(None, -1) if name == "v" else slice(None, -2)
         if other.ndim != k.ndim or other.shape[same] != k.shape[same]:
             what = "all dimensions but the last" if name == "v" else "the leading dimensions"
@@ -53,6 +62,16 @@ def check_tensors(k: Tensor, v: Tensor | None = None, q: Tensor | None = None) -
         )
 
 
+def check_device(name: str, x: Tensor, k: Tensor) -> None:
+    if x.device != k.device:
+        raise InputError(f"k is on {k.device} and {name} is on {x.device}; move one to the other's")
+
+
+def check_dropout(dropout_p: float) -> None:
+    if not 0 <= dropout_p <= 1:
+        raise InputError(f"dropout_p is {dropout_p}; expected a probability in [0, 1]")
+
+
 def check_key_mask(key_mask: Tensor | None, k: Tensor) -> None:
     """True = a real token. All of k's leading dimensions are spelled out, so that (B, N) beside
     (B, H, N, D) is an error even where B happens to equal H and would broadcast to nonsense."""
@@ -60,6 +79,7 @@ def check_key_mask(key_mask: Tensor | None, k: Tensor) -> None:
         return
     if key_mask.dtype != torch.bool:
         raise DtypeError(f"key_mask has dtype {key_mask.dtype}; expected torch.bool, True for a real token")
+    check_device("key_mask", key_mask, k)
     fits = key_mask.ndim in (1, k.ndim - 1) and key_mask.shape[-1] == k.shape[-2]
     if fits and key_mask.ndim > 1:
         fits = all(m in (1, s) for m, s in zip(key_mask.shape[:-1], k.shape[:-2], strict=True))
@@ -70,14 +90,18 @@ def check_key_mask(key_mask: Tensor | None, k: Tensor) -> None:
         )
 
 
-def check_attn_mask(attn_mask: Tensor | None, shape: tuple[int, ...]) -> None:
+def check_attn_mask(attn_mask: Tensor | None, k: Tensor, rows: int, columns: int | None = None) -> None:
     if attn_mask is None:
         return
+    shape = (*k.shape[:-2], rows, k.shape[-2] if columns is None else columns)
     if attn_mask.dtype != torch.bool and not attn_mask.is_floating_point():
         raise DtypeError(f"attn_mask has dtype {attn_mask.dtype}; expected torch.bool or a floating-point bias")
+    check_device("attn_mask", attn_mask, k)
     rest = zip(reversed(attn_mask.shape), reversed(shape), strict=False)
-    if attn_mask.ndim > len(shape) or any(m not in (1, s) for m, s in rest):
-        raise InputError(f"attn_mask has shape {tuple(attn_mask.shape)}; expected one that broadcasts to {shape}")
+    if not 2 <= attn_mask.ndim <= len(shape) or any(m not in (1, s) for m, s in rest):
+        raise InputError(
+            f"attn_mask has shape {tuple(attn_mask.shape)}; expected two dimensions or more that broadcast to {shape}"
+        )
 
 
 def merge_masks(
@@ -110,6 +134,13 @@ def merge_masks(
     return (bias if mask is None else bias.masked_fill(~mask, -math.inf)), is_causal
 
 
+def as_bias(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """A boolean mask as the additive one that `scaled_dot_product_attention` would make of it in every pass."""
+    if mask is None or mask.dtype != torch.bool:
+        return mask
+    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, -math.inf)
+
+
 def attend(
     q: Tensor,
     k: Tensor,
@@ -134,18 +165,13 @@ def attend(
         q, k, v = (F.pad(t, (0, widest - t.shape[-1])) for t in (q, k, v))
     if len(lead) != 2:
         if mask is not None and mask.ndim > 3:
-            mask = mask.expand(*lead[:-1], *mask.shape[-3:]).reshape(-1, *mask.shape[-3:])
-        q, k, v = (_four(t) for t in (q, k, v))
+            mask = mask.expand(*lead[:-1], *mask.shape[-3:]).reshape(math.prod(lead[:-1]), *mask.shape[-3:])
+        heads = lead[-1] if lead else 1
+        q, k, v = (t.reshape(math.prod(lead[:-1]), heads, *t.shape[-2:]) for t in (q, k, v))
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout_p, is_causal=is_causal, scale=scale)
     if len(lead) != 2:
         out = out.reshape(*lead, *out.shape[-2:])
     return out if out.shape[-1] == width else out[..., :width]
-
-
-def _four(x: Tensor) -> Tensor:
-    while x.ndim < 4:
-        x = x.unsqueeze(0)
-    return x.reshape(-1, *x.shape[-3:])
 
 
 def attention_matrix(

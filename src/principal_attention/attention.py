@@ -5,7 +5,17 @@ import math
 import torch
 from torch import Tensor
 
-from ._sdpa import attend, autocast, check_attn_mask, check_key_mask, check_tensors, merge_masks
+from ._sdpa import (
+    attend,
+    autocast,
+    check_attn_mask,
+    check_device,
+    check_dropout,
+    check_key_mask,
+    check_tensors,
+    check_whole,
+    merge_masks,
+)
 from .errors import InputError
 from .kernel_pca import gram_spectrum, log_kernel_sum, theorem_values
 
@@ -38,10 +48,12 @@ def softmax_attention(
     scale: float | None = None,
 ) -> Tensor:
     """softmax(Q Kᵀ/√D) V with this package's masks, fused for any leading dimensions."""
+    check_tensors(k)
+    check_dropout(dropout_p)
     q, k, v = autocast(q, k, v)  # type: ignore[assignment]
     check_tensors(k, v, q)
     check_key_mask(key_mask, k)
-    check_attn_mask(attn_mask, (*k.shape[:-2], q.shape[-2], k.shape[-2]))
+    check_attn_mask(attn_mask, k, q.shape[-2])
     if is_causal and q.shape[-2] != k.shape[-2]:
         raise InputError(f"q has {q.shape[-2]} rows and k has {k.shape[-2]}; is_causal needs as many of each")
     mask, causal = merge_masks(k, key_mask, attn_mask, is_causal, rows=q.shape[-2])
@@ -66,7 +78,11 @@ def scaled_attention(
     scalar α for S = α·softmax(K Kᵀ/√D); or "exact" for S = (1/N) g⁻¹gᵀ of the theorem. Causal attention
     takes the lower triangle of a matrix and the causal symmetric attention of α, and has no exact form.
     """
+    if not isinstance(mixing, Tensor | str | int | float):
+        raise InputError(f"mixing is a {type(mixing).__name__}; expected a tensor, a number, or 'exact'")
+    check_tensors(k)
     q, k, v = autocast(q, k, v)  # type: ignore[assignment]
+    check_tensors(k, v, q)
     masks = dict(key_mask=key_mask, attn_mask=attn_mask, is_causal=is_causal, scale=scale)
     if isinstance(mixing, str):
         if mixing != "exact":
@@ -85,11 +101,15 @@ def scaled_attention(
 
 
 def _matrix_mixing(mixing: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, is_causal: bool) -> Tensor:
-    check_tensors(k, v)
     check_key_mask(key_mask, k)
     n = k.shape[-2]
-    if mixing.shape[-2:] != (n, n):
-        raise InputError(f"mixing has shape {tuple(mixing.shape)} and k has {n} tokens; expected (…, {n}, {n})")
+    lead = zip(reversed(mixing.shape[:-2]), reversed(k.shape[:-2]), strict=False)
+    if mixing.shape[-2:] != (n, n) or mixing.ndim > k.ndim or any(m not in (1, s) for m, s in lead):
+        raise InputError(
+            f"mixing has shape {tuple(mixing.shape)} and k has {tuple(k.shape)}; expected (…, {n}, {n}), "
+            "such as one matrix a head"
+        )
+    check_device("mixing", mixing, k)
     mixing = mixing.to(v.dtype)
     if is_causal:
         mixing = mixing.tril()
@@ -111,7 +131,11 @@ def exact_mixing(k: Tensor, v: Tensor, *, key_mask: Tensor | None = None, scale:
     wide, keys = v.double(), k.double()
     log_g = log_kernel_sum(keys, keys, k.shape[-1] ** -0.5 if scale is None else scale, key_mask)
     counted = log_g if key_mask is None else log_g.masked_fill(~key_mask, -math.inf)
-    count = log_g.new_tensor(k.shape[-2]) if key_mask is None else key_mask.sum(-1, keepdim=True).clamp(min=1)
+    count = (
+        torch.full_like(log_g[..., :1], k.shape[-2])
+        if key_mask is None
+        else key_mask.sum(-1, keepdim=True).clamp(min=1)
+    )
     total = counted.logsumexp(-1, keepdim=True)  # −inf where no token is valid: the factor is zero then
     weights = (counted - total.clamp(min=torch.finfo(total.dtype).min)).exp()
     if key_mask is not None:
@@ -138,9 +162,11 @@ def kernel_pca_attention(
     meet; `differentiable=True` lets them through. Components beyond the numerical rank are zero here
     (`KernelPCA` raises instead), so that a training step or a compiled graph never depends on the rank.
     """
+    check_tensors(k)
     q, k = autocast(q, k)  # type: ignore[assignment]
     check_tensors(k, q=q)
-    if not 1 <= n_components <= k.shape[-2] - 1:
+    check_whole("n_components", n_components)
+    if n_components > k.shape[-2] - 1:
         raise InputError(
             f"n_components is {n_components}, but {k.shape[-2]} centred keys span at most {k.shape[-2] - 1} axes"
         )

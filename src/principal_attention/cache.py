@@ -1,14 +1,11 @@
 """Incremental decoding: what the passes over earlier tokens leave behind for the next one."""
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from .errors import InputError
-
-if TYPE_CHECKING:
-    from .pursuit import Pursuit
 
 
 class PursuitCache:
@@ -20,8 +17,7 @@ class PursuitCache:
 
     def __init__(self) -> None:
         self.length = 0
-        self._rule: Pursuit | None = None
-        self._shapes: tuple[torch.Size, ...] = ()
+        self._made_for: dict[str, object] = {}
         self._keys: list[_Rows] = []
         self._values = _Rows()
         self._sums: tuple[Tensor, Tensor] | None = None
@@ -30,18 +26,20 @@ class PursuitCache:
     def __len__(self) -> int:
         return self.length
 
-    def begin(self, rule: "Pursuit", k: Tensor, v: Tensor, key_mask: Tensor | None) -> "CacheStep":
-        shapes = tuple(torch.Size((*t.shape[:-2], t.shape[-1])) for t in (k, v))
-        if self.length and rule != self._rule:
-            raise InputError(f"the cache was filled by {self._rule} and is now given {rule}; use a new one")
-        if self.length and shapes != self._shapes:
-            raise InputError(
-                f"the cache holds (…, D) shapes {[tuple(s) for s in self._shapes]} of k and v and is now given "
-                f"{[tuple(s) for s in shapes]}; use a new one"
-            )
-        if not self.length:
-            self._rule, self._shapes = rule, shapes
-            self._keys = [_Rows() for _ in range(rule.iterations)]
+    def begin(self, k: Tensor, v: Tensor, key_mask: Tensor | None, **setting: Any) -> "CacheStep":
+        """Start a call; everything in `setting` must stay as it was in the first one."""
+        for name, x in (("k", k), ("v", v)):
+            setting[name] = f"{x.dtype} {(*x.shape[:-2], '…', x.shape[-1])} on {x.device}"
+        if self.length:
+            for name, now in setting.items():
+                if now != self._made_for[name]:
+                    raise InputError(
+                        f"the cache was filled with {name} = {self._made_for[name]} and is now given {now}; "
+                        "use a new PursuitCache"
+                    )
+        else:
+            self._made_for, self._values = setting, _Rows()
+            self._keys = [_Rows() for _ in range(setting["pursuit"].iterations)]
         return CacheStep(self, k, key_mask)
 
 
@@ -61,6 +59,7 @@ class CacheStep:
 
     def running(self, norms: Tensor, ones: Tensor) -> tuple[Tensor, Tensor]:
         """Prefix sums that go on from the stored ones, in the order one long cumulative sum would take."""
+        ones = ones.expand(norms.shape)
         if self._sums is not None:
             norms, ones = (
                 torch.cat([old + new[..., :1], new[..., 1:]], -1)
@@ -95,8 +94,8 @@ class _Rows:
 
     def append(self, new: Tensor, past: int) -> Tensor:
         store, total = self._store, past + new.shape[-2]
-        if torch.is_grad_enabled() and (new.requires_grad or (store is not None and store.requires_grad)):
-            store = new if store is None else torch.cat([store[..., :past, :], new], -2)
+        if torch.is_grad_enabled():  # a graph may hold the old rows: never write beside them
+            store = new.clone() if store is None else torch.cat([store[..., :past, :], new], -2)
         else:
             if store is None or store.shape[-2] < total:
                 grown = new.new_empty(*new.shape[:-2], max(total, 2 * past), new.shape[-1])

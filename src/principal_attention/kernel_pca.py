@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ._sdpa import check_tensors
+from ._sdpa import check_tensors, check_whole
 from .errors import InputError, NonFiniteError, RankError
 
 
@@ -26,6 +26,7 @@ class Spectrum:
     log_scale: Tensor  # (…, 1)
     log_g: Tensor  # (…, N): log g of each key
     rank: Tensor  # (…,) integers
+    finite: Tensor  # (…,) boolean: whether the logits were; where not, the rest is of a zero matrix
 
     def log_values(self) -> Tensor:
         return self.values.clamp(min=0).log() + self.log_scale
@@ -45,6 +46,8 @@ def gram_spectrum(keys: Tensor, scale: float) -> Spectrum:
     logits = keys @ keys.mT * scale
     log_g = logits.logsumexp(-1)
     log_gram = logits - log_g.unsqueeze(-1) - log_g.unsqueeze(-2)
+    finite = torch.isfinite(log_gram).all(-1).all(-1)
+    log_gram = torch.where(finite[..., None, None], log_gram, 0.0)  # the solver refuses a whole batch otherwise
     log_scale = log_gram.amax((-2, -1))
     gram = (log_gram - log_scale[..., None, None]).exp()
     gram = gram - gram.mean(-1, keepdim=True)
@@ -59,7 +62,7 @@ def gram_spectrum(keys: Tensor, scale: float) -> Spectrum:
     top = values[..., :1].clamp(min=0)
     # A Gram matrix of equal rows (equal keys, or one key) centres to rounding noise around zero.
     real = (values > blur.unsqueeze(-1) * top) & (top > blur.unsqueeze(-1))
-    return Spectrum(values, vectors, log_scale.unsqueeze(-1), log_g, real.sum(-1))
+    return Spectrum(values, vectors, log_scale.unsqueeze(-1), log_g, real.sum(-1), finite)
 
 
 def theorem_values(spectrum: Spectrum, n_components: int) -> tuple[Tensor, Tensor]:
@@ -76,7 +79,8 @@ def theorem_values(spectrum: Spectrum, n_components: int) -> tuple[Tensor, Tenso
     exponent = torch.where(zero, 0.0, -0.5 * size.unsqueeze(-2))
     coefficients = torch.where(zero, 0.0, unit * exponent.exp())
     values = torch.where(zero, 0.0, unit * (exponent - torch.where(zero, 0.0, spectrum.log_g.unsqueeze(-1))).exp())
-    return coefficients, values
+    lost = ~spectrum.finite[..., None, None]
+    return coefficients.masked_fill(lost, math.nan), values.masked_fill(lost, math.nan)
 
 
 class KernelPCA:
@@ -99,8 +103,10 @@ class KernelPCA:
     def fit(self, keys: Tensor) -> "KernelPCA":
         check_tensors(keys)
         n, wanted = keys.shape[-2], self.n_components
-        if wanted is not None and wanted < 1:
-            raise InputError(f"n_components is {wanted}; expected at least 1")
+        if not keys.numel():
+            raise InputError(f"keys have shape {tuple(keys.shape)}; expected at least one key")
+        if wanted is not None:
+            check_whole("n_components", wanted)
         if not torch.isfinite(keys).all():
             raise NonFiniteError("keys hold NaN or infinity; kernel PCA needs finite keys")
         if wanted is not None and wanted > n - 1:
@@ -110,11 +116,14 @@ class KernelPCA:
         self.keys_ = keys.double()
         self.scale_ = keys.shape[-1] ** -0.5 if self.scale is None else self.scale
         self._spectrum = gram_spectrum(self.keys_, self.scale_)
+        if not self._spectrum.finite.all():
+            raise NonFiniteError("keys are so large that kᵀk/√D exceeds float64; scale them down")
         self.rank_ = self._spectrum.rank
         rank = int(self.rank_.min())
-        if wanted is None:
-            wanted = rank
-        if wanted > rank or rank == 0:
+        if rank == 0:
+            raise RankError("the keys are all alike, so they have no principal axis (numerical rank 0)", 0)
+        wanted = rank if wanted is None else wanted
+        if wanted > rank:
             raise RankError(
                 f"n_components is {wanted}, but the centred Gram matrix has numerical rank {rank} "
                 f"(the smallest of the batch); ask for at most {rank}, or use smaller or more varied keys",
@@ -131,18 +140,24 @@ class KernelPCA:
         `centered=True` takes the mean of the keys off φ(q) first, as scikit-learn does; the two differ
         by one constant row.
         """
-        check_tensors(self.keys_, q=queries.double())
-        projected = self._project(queries.double())
+        projected = self._project(self._checked(queries))
         if centered:
             projected = projected - self._project(self.keys_).mean(-2, keepdim=True)
         return projected
 
     def projection_error(self, queries: Tensor) -> Tensor:
         """The paper's J_proj: the mean over queries of ‖φ(q)‖² − ‖h‖², never negative for true projections; (…,)."""
-        queries = queries.double()
+        queries = self._checked(queries)
         log_g = log_kernel_sum(queries, self.keys_, self.scale_)
         feature_norm = (queries.square().sum(-1) * self.scale_ - 2 * log_g).exp()
         return (feature_norm - self.transform(queries).square().sum(-1)).mean(-1)
+
+    def _checked(self, queries: Tensor) -> Tensor:
+        if not hasattr(self, "keys_"):
+            raise InputError("this KernelPCA has no keys yet; call fit first")
+        check_tensors(queries)
+        check_tensors(self.keys_, q=queries.double())
+        return queries.double()
 
     def _project(self, x: Tensor) -> Tensor:
         """Σⱼ a_dj k_φ(x, kⱼ), straight from the kernel, with the size of a_d kept inside the exponent.

@@ -10,9 +10,10 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from ._sdpa import check_whole
 from .attention import kernel_pca_attention, scaled_attention
 from .cache import PursuitCache
-from .errors import InputError
+from .errors import DtypeError, InputError
 from .pursuit import Pursuit, rpc_attention
 
 # Plain attention is the pursuit's first pass with nothing shrunk, so it shares its masks and its cache.
@@ -64,6 +65,8 @@ class RPC(Mechanism):
     recompute: bool = False
 
     def __post_init__(self) -> None:
+        if not isinstance(self.pursuit, Pursuit):
+            raise DtypeError(f"pursuit is {self.pursuit!r}; expected a Pursuit, such as Pursuit(4, 4.0, 'paper')")
         if self.form not in ("symmetric", "query"):
             raise InputError(f"form is {self.form!r}; expected 'symmetric' or 'query'")
 
@@ -114,10 +117,14 @@ class KernelPCAValues(Mechanism):
     differentiable: bool = False
     projections: ClassVar[str] = "qk"
 
+    def __post_init__(self) -> None:
+        if self.n_components is not None:
+            check_whole("n_components", self.n_components)
+
     def attend(self, parts: dict[str, Tensor], mixing: Tensor | None, dim: int, **options: Any) -> Tensor:
-        given = [name for name in ("key_mask", "attn_mask", "is_causal") if options.get(name) not in (None, False)]
-        if given:
-            raise InputError(f"KernelPCAValues takes no {given[0]}: Theorem 1 has one g(k) for all queries")
+        for name in ("key_mask", "attn_mask", "is_causal"):
+            if options[name] is not None and options[name] is not False:
+                raise InputError(f"KernelPCAValues takes no {name}: Theorem 1 has one g(k) for all queries")
         _uncached(options)
         q, k = parts["q"], parts["k"]
         wanted = min(self.n_components or k.shape[-1], k.shape[-1], k.shape[-2] - 1)
@@ -159,6 +166,8 @@ class SelfAttention(nn.Module):
             raise InputError(f"dim is {dim} and num_heads is {num_heads}; expected a dim that the heads divide")
         self.dim, self.num_heads, self.attn_drop = dim, num_heads, attn_drop
         self.mechanism = Softmax() if mechanism is None else mechanism
+        if not isinstance(self.mechanism, Mechanism):
+            raise DtypeError(f"mechanism is {mechanism!r}; expected an instance such as Softmax() or RPC(Pursuit())")
         needs = self.mechanism.needs
         self.add_module(needs, nn.Linear(dim, len(needs) * dim, bias=qkv_bias))
         mixing = self.mechanism.parameter(num_heads)
@@ -179,7 +188,11 @@ class SelfAttention(nn.Module):
         is_causal: bool = False,
         cache: PursuitCache | None = None,
     ) -> Tensor:
+        if x.ndim != 3 or x.shape[-1] != self.dim:
+            raise InputError(f"x has shape {tuple(x.shape)}; expected (B, N, {self.dim})")
         b, n, _ = x.shape
+        if key_mask is not None and (key_mask.ndim != 2 or key_mask.shape[0] not in (1, b) or key_mask.shape[1] != n):
+            raise InputError(f"key_mask has shape {tuple(key_mask.shape)}; expected ({b}, {n}), True for a real token")
         needs = self.mechanism.needs
         projected = self.get_submodule(needs)(x).reshape(b, n, len(needs), self.num_heads, -1)
         parts = dict(zip(needs, projected.permute(2, 0, 3, 1, 4), strict=True))  # each (B, H, N, D)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ._sdpa import check_whole
 from .errors import ConvergenceWarning, DtypeError, InputError, NonFiniteError
 
 
@@ -41,6 +42,8 @@ def principal_component_pursuit(
         tol: stops when ‖M − L − S‖ and the last move of L are below tol times the smaller of ‖L‖ and ‖S‖
             (of ‖M‖ would be blind to L where the errors are much larger).
     """
+    if not isinstance(m, Tensor):
+        raise DtypeError(f"m is a {type(m).__name__}; expected a torch.Tensor (torch.from_numpy makes one)")
     if m.ndim < 2 or 0 in m.shape[-2:]:
         raise InputError(f"m has shape {tuple(m.shape)}; expected (…, n₁, n₂) with at least one row and column")
     if not m.is_floating_point():
@@ -50,8 +53,9 @@ def principal_component_pursuit(
     for name, value in (("lam", lam), ("mu", mu), ("tol", tol)):
         if value is not None and not (value > 0 or (name == "lam" and value == 0)):
             raise InputError(f"{name} is {value}; expected a positive number")
-    if max_iter < 1:
-        raise InputError(f"max_iter is {max_iter}; expected at least 1")
+    if mu is not None and mu == math.inf:
+        raise InputError("mu is infinite; expected a finite penalty, or None for the paper's")
+    check_whole("max_iter", max_iter)
 
     m = m.detach()
     n1, n2 = m.shape[-2:]
@@ -96,7 +100,7 @@ def _solve(
     active = (~converged).nonzero().squeeze(-1)
     balance = mu is None
     if mu is None:
-        mu = m[0].numel() / (4 * m.abs().sum((-2, -1), keepdim=True))
+        mu = m.shape[-2] * m.shape[-1] / (4 * m.abs().sum((-2, -1), keepdim=True))
     m, mu, norm = m[active], mu[active], norm[active]
     low, dual = torch.zeros_like(m), torch.zeros_like(m)
     for i in range(1, max_iter + 1):
@@ -148,7 +152,8 @@ def _norm(x: Tensor) -> Tensor:
 
 
 def _yardstick(low: Tensor, sparse: Tensor, norm: Tensor) -> Tensor:
-    """The smaller of ‖L‖ and ‖S‖ that is not zero, and never so small that rounding hides it."""
-    parts = torch.stack([_norm(low), _norm(sparse)])
-    smaller = torch.where(parts > 0, parts, math.inf).amin(0)
-    return torch.where(smaller.isinf(), norm, torch.maximum(smaller, 1e-7 * norm))
+    """The smaller of ‖L‖ and ‖S‖, never so small that rounding hides it. S may vanish for good, but a vanished L
+    may only be waiting for its turn under huge errors, so then nothing but rounding may be left over."""
+    low_rank, errors, floor = _norm(low), _norm(sparse), 1e-7 * norm
+    smaller = torch.where(errors > 0, torch.minimum(low_rank, errors), low_rank)
+    return torch.maximum(smaller, floor)

@@ -17,9 +17,19 @@ import torch
 from torch import Tensor
 
 from ._lean import final_keys
-from ._sdpa import attend, autocast, check_attn_mask, check_key_mask, check_tensors, merge_masks
+from ._sdpa import (
+    as_bias,
+    attend,
+    autocast,
+    check_attn_mask,
+    check_dropout,
+    check_key_mask,
+    check_tensors,
+    check_whole,
+    merge_masks,
+)
 from .cache import CacheStep, PursuitCache
-from .errors import InputError
+from .errors import DtypeError, InputError
 
 PRESETS: dict[str, dict[str, Any]] = {
     # Algorithm 1 and Definition 1 as printed.
@@ -61,9 +71,8 @@ class Pursuit:
     output: Literal["low_rank", "cleaned_keys"] | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.iterations, bool) or not isinstance(self.iterations, int) or self.iterations < 1:
-            raise InputError(f"iterations is {self.iterations!r}; expected a whole number from 1")
-        if not _is_number(self.lam) or math.isnan(self.lam) or self.lam < 0:
+        check_whole("iterations", self.iterations)
+        if not _is_number(self.lam) or not self.lam >= 0:  # NaN is not
             raise InputError(f"lam is {self.lam!r}; expected a number from 0, math.inf for no shrinkage")
         if self.preset not in PRESETS:
             raise InputError(f"preset is {self.preset!r}; expected one of {', '.join(PRESETS)}")
@@ -81,7 +90,7 @@ class Pursuit:
 
 
 def _is_number(x: object) -> bool:
-    return isinstance(x, int | float) and not isinstance(x, bool)
+    return isinstance(x, int | float | torch.SymFloat) and not isinstance(x, bool)
 
 
 @dataclass(frozen=True)
@@ -145,16 +154,21 @@ def rpc_attention(
         recompute: keep no pass but the last for the backward, which reruns n(n−1)/2 of them.
         return_trace: also return a `PursuitTrace`; this takes the reference path with its N×N matrices.
 
-    A row that may see no key is zero. Non-finite input spreads as it does through softmax attention:
-    to every row that sees the token, and with a global mu to every row of that head.
+    A row that may see no key is zero. Non-finite input spreads as it does through torch's fused attention,
+    which masks by adding: a NaN key or value can reach rows it is masked from. With a global mu a NaN key
+    reaches every row of its head.
     """
+    if not isinstance(pursuit, Pursuit):
+        raise DtypeError(f"pursuit is {pursuit!r}; expected a Pursuit, such as Pursuit(4, 4.0, 'paper')")
     rule = pursuit.resolve()
+    check_dropout(dropout_p)
+    check_tensors(k)
     k, v, q = autocast(k, v, q)  # type: ignore[assignment]
     check_tensors(k, v, q)
     check_key_mask(key_mask, k)
     rows, past = (k if q is None else q).shape[-2], 0 if cache is None else cache.length
-    _check_rule(rule, k, v, rows, attn_mask, model_dim, is_causal, cache, return_trace, recompute)
-    check_attn_mask(attn_mask, (*k.shape[:-2], rows, past + k.shape[-2]))
+    _check_rule(rule, k, v, rows, attn_mask, model_dim, is_causal, cache, return_trace)
+    check_attn_mask(attn_mask, k, rows, past + k.shape[-2])
     if return_trace:
         from .reference import rpc_attention_reference
 
@@ -163,11 +177,15 @@ def rpc_attention(
             dropout_p=dropout_p, scale=scale, model_dim=model_dim, return_trace=True,
         )  # fmt: skip
 
-    step = None if cache is None else cache.begin(rule, k, v, key_mask)
+    step = None
+    if cache is not None:
+        step = cache.begin(k, v, key_mask, pursuit=rule, scale=scale, model_dim=model_dim, symmetric=q is None)
+        recompute = False  # rows of earlier calls are kept in any case
     bound = threshold(k, rule, key_mask, is_causal, model_dim, step)
     full_mask = key_mask if step is None else step.key_mask
     columns = past + k.shape[-2]
     mask, causal = merge_masks(k, full_mask, attn_mask, is_causal, rows=rows, columns=columns)
+    mask = as_bias(mask, k.dtype)  # once for all passes
 
     def attend_pass(
         i: int, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, dropout: float = 0.0
@@ -202,7 +220,6 @@ def _check_rule(
     is_causal: bool,
     cache: PursuitCache | None,
     return_trace: bool,
-    recompute: bool,
 ) -> None:
     mixes = rule.values == "learned" and rule.iterations > 1
     if mixes and v.shape[-1] != k.shape[-1]:
@@ -220,10 +237,12 @@ def _check_rule(
             f"q has {rows} rows and k has {k.shape[-2]}: an attn_mask for the output does not fit the passes "
             "among the keys; mask keys with key_mask instead"
         )
-    if rule.mu_dim == "model" and rule.mu is None and not math.isinf(rule.lam) and model_dim is None:
+    if rule.mu_dim == "model" and rule.mu is None and rule.lam != math.inf and model_dim is None:
         raise InputError(f"preset {rule.preset!r} sets mu from the model's width: pass model_dim (heads × head width)")
-    if cache is not None and (not is_causal or return_trace or recompute):
-        raise InputError("a cache needs is_causal=True, without return_trace or recompute: only causal rows stay put")
+    if model_dim is not None:
+        check_whole("model_dim", model_dim)
+    if cache is not None and (not is_causal or return_trace):
+        raise InputError("a cache needs is_causal=True and return_trace=False: only causal rows stay as they are")
 
 
 def threshold(
@@ -239,14 +258,14 @@ def threshold(
     mu = N·D/(4‖K‖₁) makes lam/mu = 4·lam·mean|K|, which needs no division by a norm that may be zero;
     sums are taken in float32 at least, since half precision overflows and drifts over long sequences.
     """
-    if math.isinf(rule.lam):
+    if rule.lam == math.inf:
         return None
     inverse = rule.threshold == "lam*mu"
     if rule.mu is not None:
         tau = rule.lam * rule.mu if inverse else rule.lam / rule.mu
         return torch.full((1, 1), tau, dtype=k.dtype, device=k.device)
     keys, wide = k if rule.mu_grad else k.detach(), torch.promote_types(k.dtype, torch.float32)
-    count: Tensor | float = float(k.shape[-2])
+    count: Tensor | int = k.shape[-2]
     if key_mask is None and not is_causal:
         total = torch.linalg.vector_norm(keys, 1, (-2, -1), keepdim=True, dtype=wide)  # makes no |K|
     else:

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ._sdpa import attention_matrix, merge_masks
+from .errors import InputError
 from .pursuit import Pursuit, PursuitTrace
 
 
@@ -71,7 +72,7 @@ def rpc_attention_reference(
 
 
 def _tau(k: Tensor, valid: Tensor, rule: Pursuit, is_causal: bool, model_dim: int | None) -> Tensor | float | None:
-    if math.isinf(rule.lam):
+    if rule.lam == math.inf:
         return None
     if rule.mu is not None:
         return rule.lam * rule.mu if rule.threshold == "lam*mu" else rule.lam / rule.mu
@@ -81,7 +82,8 @@ def _tau(k: Tensor, valid: Tensor, rule: Pursuit, is_causal: bool, model_dim: in
     wide = torch.promote_types(k.dtype, torch.float32)
     norm = see.to(wide) @ keys.to(wide).abs().masked_fill(~valid.unsqueeze(-1), 0).sum(-1, keepdim=True)
     dim = k.shape[-1] if rule.mu_dim == "head" else model_dim
-    assert dim is not None
+    if dim is None:
+        raise InputError(f"preset {rule.preset!r} sets mu from the model's width: pass model_dim")
     count = see.sum(-1, keepdim=True).to(wide).clamp(min=1)
     if rule.threshold == "lam/mu":
         return (rule.lam * 4 * norm / (count * dim)).to(k.dtype)

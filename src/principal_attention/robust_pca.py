@@ -61,7 +61,7 @@ class RobustPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         u, vt = svd_flip(u, vt, u_based_decision=False)
         rank = int((s > s[0] * max(self.tol, max(X.shape) * np.finfo(s.dtype).eps)).sum())
         kept = max(rank, 1) if self.n_components is None else self.n_components
-        if not 1 <= kept <= len(s):
+        if not isinstance(kept, int | np.integer) or not 1 <= kept <= len(s):
             raise InputError(f"n_components is {kept}; expected 1 to {len(s)} for {X.shape[0]}×{X.shape[1]} data")
         self.n_components_, self.components_, self.singular_values_ = kept, vt[:kept], s[:kept]
         self.explained_variance_ = self.singular_values_**2 / (X.shape[0] - 1)

@@ -68,7 +68,7 @@ def contaminate(images: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor
 
 def methods(dirty: Tensor) -> Iterator[tuple[str, Recovery]]:
     plain = Pursuit(1, math.inf)
-    yield "nothing (symmetric attention)", Recovery(dirty, None, lambda k: rpc_attention(k, k, pursuit=plain))
+    yield "plain attention", Recovery(dirty, None, lambda k: rpc_attention(k, k, pursuit=plain))
     for lam in LAMBDAS:
         for preset in PRESETS:
             pursuit = Pursuit(ITERATIONS, lam, preset)
@@ -82,7 +82,7 @@ def methods(dirty: Tensor) -> Iterator[tuple[str, Recovery]]:
                 ),
             )
     result = principal_component_pursuit(dirty)
-    yield "principal component pursuit", Recovery(result.low_rank, result.sparse.abs() > 1e-3, None)
+    yield "PCP", Recovery(result.low_rank, result.sparse.abs() > 1e-3, None)
 
 
 def measure(recovery: Recovery, clean: Tensor, dirty: Tensor, hit: Tensor) -> dict[str, float]:
@@ -130,7 +130,7 @@ def _print(rows: dict[str, list[dict[str, float]]], seeds: int, share: float) ->
         cells = []
         for metric in heads:
             values = np.array([f[metric] for f in found if metric in f])
-            cells.append(f"{values.mean():.3f} ± {values.std():.3f}" if len(values) else "–")
+            cells.append(f"{values.mean():.2f} ± {values.std():.2f}" if len(values) else "–")
         table.add_row(name, *cells)
     Console().print(table)
 
