@@ -112,9 +112,10 @@ def compare(functions: dict[str, Callable[[], object]], rounds: int) -> dict[str
 def peak(n: int, tokens: int, recompute: bool) -> float:
     """MiB by which the peak of one forward and backward exceeds what was there before."""
     k, v = (torch.randn(4, 4, tokens, 64, requires_grad=True) for _ in range(2))
-    backward(lambda k, v: pa.rpc_attention(k, v, pursuit=Pursuit(n)), k[:1, :1, :64], v[:1, :1, :64])  # warm up
+    run = partial(pa.rpc_attention, pursuit=Pursuit(n), recompute=recompute)
+    backward(run, k[:1, :1, :64], v[:1, :1, :64])  # what a first call imports is not its memory
     before = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
-    pa.rpc_attention(k, v, pursuit=Pursuit(n), recompute=recompute).sum().backward()
+    run(k, v).sum().backward()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10 - before
 
 
@@ -192,8 +193,8 @@ REMARKS = """## Remarks
 - At N = 197 a pass takes 5 ms and memory traffic is the rest: the forward sits at its aim, a few percent above or below
   it from run to run.
 - At N = 197 the explicit version's time depends on the allocator more than on arithmetic: where its 7 MiB matrices are
-  given back to the system and faulted in again it takes 3 times as long as the fast path, where they are not, 1.6 times.
-  The aim of 2.5 is met at N = 1025 and not reliably at N = 197.
+  given back to the system and faulted in again it takes 3 times as long as the fast path, else 1.6 times. The aim of
+  2.5 is met at N = 1025 and not reliably at N = 197.
 - `recompute=True` trades time for memory that does not grow with n; it pays from n = 4 on, and costs more than it saves
   at n = 2."""
 
