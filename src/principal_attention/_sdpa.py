@@ -159,6 +159,10 @@ def attend(
     if transforms_active():
         return attend_explicit(q, k, v, mask=mask, is_causal=is_causal, dropout_p=dropout_p, scale=scale)
     lead, width = q.shape[:-2], v.shape[-1]
+    if len(lead) == 2 and width == k.shape[-1]:
+        return F.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, dropout_p=dropout_p, is_causal=is_causal, scale=scale
+        )
     scale = k.shape[-1] ** -0.5 if scale is None else scale
     if width != k.shape[-1]:
         widest = max(width, k.shape[-1])

@@ -88,7 +88,7 @@ def update_keys(
 def workspace(k: Tensor) -> Tensor:
     """Two buffers like k that serve all steps. Fresh memory would cost more than the arithmetic, and one block
     of it costs less than two, since allocators give large freed blocks back to the system."""
-    strides = torch.empty_like(k, device="meta").stride()
+    strides = k.stride() if k.is_contiguous() else torch.empty_like(k, device="meta").stride()
     return torch.empty_strided((2, *k.shape), (k.numel(), *strides), dtype=k.dtype, device=k.device)
 
 

@@ -82,11 +82,12 @@ class Pursuit:
             given = getattr(self, name)
             if given is not None and given not in choices:
                 raise InputError(f"{name} is {given!r}; expected one of {', '.join(map(repr, choices))}")
+        missing = {name: rule for name, rule in PRESETS[self.preset].items() if getattr(self, name) is None}
+        object.__setattr__(self, "_resolved", replace(self, **missing) if missing else self)
 
     def resolve(self) -> "Pursuit":
         """The same pursuit with every field filled in from its preset."""
-        rules = PRESETS[self.preset]
-        return replace(self, **{name: rule for name, rule in rules.items() if getattr(self, name) is None})
+        return self._resolved  # type: ignore[attr-defined, no-any-return]
 
 
 def _is_number(x: object) -> bool:
