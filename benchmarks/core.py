@@ -190,11 +190,11 @@ def tables(rounds: int) -> list[str]:
 
 REMARKS = """## Remarks
 
-- At N = 197 a pass takes 5 ms and memory traffic is the rest: the forward sits at its aim, a few percent above or below
-  it from run to run.
+- At N = 197 a pass takes 5 ms and memory traffic is the rest: the forward of `paper` and `authors` sits at its aim, a few
+  percent above or below it from run to run.
 - At N = 197 the explicit version's time depends on the allocator more than on arithmetic: where its 7 MiB matrices are
-  given back to the system and faulted in again it takes 3 times as long as the fast path, else 1.6 times. The aim of
-  2.5 is met at N = 1025 and not reliably at N = 197.
+  given back to the system and faulted in again it takes up to 3 times as long as the fast path, else 1.4 to 1.7 times.
+  The aim of 2.5 is met at N = 1025 and not reliably at N = 197.
 - `recompute=True` trades time for memory that does not grow with n; it pays from n = 4 on, and costs more than it saves
   at n = 2."""
 
