@@ -190,7 +190,7 @@ def tables(rounds: int) -> list[str]:
 
 REMARKS = """## Remarks
 
-- At N = 197 a pass takes 5 ms and memory traffic is the rest: the forward of `paper` and `authors` sits at its aim, a few
+- At N = 197 a pass takes 5 ms and memory traffic is the rest: the forward of `paper` and `authors` is at its aim, a few
   percent above or below it from run to run.
 - At N = 197 the explicit version's time depends on the allocator more than on arithmetic: where its 7 MiB matrices are
   given back to the system and faulted in again it takes up to 3 times as long as the fast path, else 1.4 to 1.7 times.
