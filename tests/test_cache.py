@@ -135,7 +135,7 @@ def test_what_a_cache_was_made_for_cannot_change(make):
         (dict(scale=2.0), "filled with scale = None and is now given 2.0"),
         (dict(q=k[:, 9:12]), "symmetric = True"),
         (dict(k=k[:2, 9:12], v=v[:2, 9:12]), "filled with k = "),
-        (dict(k=k[:, 9:12].float(), v=v[:, 9:12].float()), "torch.float64 .* now given torch.float32"),
+        (dict(k=k[:, 9:12].float(), v=v[:, 9:12].float()), "torch.float64.* now given .*torch.float32"),
         (dict(key_mask=torch.ones(H, 99, dtype=torch.bool)), "key_mask"),
         (dict(attn_mask=torch.ones(3, 3, dtype=torch.bool)), "attn_mask"),
     ):
@@ -151,3 +151,48 @@ def test_a_layer_that_recomputes_in_training_still_decodes(make):
     cache = PursuitCache()
     rows = torch.cat([layer(x[:, i : i + 1], is_causal=True, cache=cache) for i in range(5)], 1)
     torch.testing.assert_close(rows, layer(x, is_causal=True))
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_cropped_cache_goes_on_as_if_the_rest_had_never_come(make, preset):
+    k, v, q = make(B, H, N, D, count=3)
+    key_mask = torch.ones(B, 1, N, dtype=torch.bool)
+    key_mask[0, :, :3] = False
+    options = dict(pursuit=Pursuit(3, 0.3, preset), model_dim=H * D)
+    full = pa.rpc_attention(k, v, q=q, is_causal=True, key_mask=key_mask, **options)
+    with torch.no_grad():
+        cache, wrong = PursuitCache(), torch.randn_like(k)
+        decode(k[..., :8, :], v[..., :8, :], q[..., :8, :], [8], key_mask[..., :8], cache=cache, **options)
+        decode_on(wrong[..., :6, :], wrong[..., :6, :], wrong[..., :6, :], cache, **options)
+        cache.crop(8)
+        rows = decode_on(k[..., 8:, :], v[..., 8:, :], q[..., 8:, :], cache, key_mask=key_mask[..., 8:], **options)
+    torch.testing.assert_close(rows, full[..., 8:, :])
+    with pytest.raises(InputError, match="length is 99; the cache holds 21 tokens"):
+        cache.crop(99)
+    cache.crop(0)
+    assert len(cache) == 0
+    torch.testing.assert_close(decode_on(k, v, q, cache, key_mask=key_mask, **options), full)
+
+
+def decode_on(k, v, q, cache, **options):
+    return pa.rpc_attention(k, v, q=q, is_causal=True, cache=cache, **options)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_beams_and_batches_are_selected_and_repeated(make, preset):
+    k, v = make(B, H, N, D)
+    key_mask = torch.ones(B, 1, N, dtype=torch.bool)
+    key_mask[0, :, :3] = False
+    options = dict(pursuit=Pursuit(3, 0.3, preset), model_dim=H * D)
+    chosen = torch.tensor([1, 1, 0])
+    cache = PursuitCache()
+    cache.select(chosen)  # an empty one has nothing to select
+    decode_on(k[..., :9, :], v[..., :9, :], None, cache, key_mask=key_mask[..., :9], **options)
+    cache.select(chosen)
+    picked = [x[chosen] for x in (k, v, key_mask)]
+    full = pa.rpc_attention(picked[0], picked[1], key_mask=picked[2], is_causal=True, **options)
+    rows = decode_on(picked[0][..., 9:12, :], picked[1][..., 9:12, :], None, cache, **options)
+    torch.testing.assert_close(rows, full[..., 9:12, :])
+    cache.repeat(2)
+    more = [x.repeat_interleave(2, 0)[..., 12:, :] for x in picked[:2]]
+    torch.testing.assert_close(decode_on(*more, None, cache, **options), full[..., 12:, :].repeat_interleave(2, 0))

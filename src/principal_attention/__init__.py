@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from . import _on_import
 from .attention import kernel_pca_attention, scaled_attention, symmetric_attention
 from .cache import PursuitCache
 from .errors import ConvergenceWarning, DtypeError, InputError, NonFiniteError, RankError
@@ -13,12 +14,14 @@ from .pursuit import PRESETS, Pursuit, PursuitTrace, rpc_attention
 from .reference import rpc_attention_reference
 
 if TYPE_CHECKING:
+    from .adapt import restore as restore
+    from .adapt import robustify as robustify
     from .robust_pca import RobustPCA as RobustPCA
 
 __version__ = "0.1.0"
 
 # Names that need more than torch come in when they are first asked for; not in __all__, so that a star import works.
-_LAZY = {"RobustPCA": "robust_pca"}
+_LAZY = {"RobustPCA": "robust_pca", "restore": "adapt", "robustify": "adapt"}
 
 __all__ = [
     "PRESETS",
@@ -48,6 +51,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "adapt":
+        return import_module(".adapt", __name__)
     if name in _LAZY:
         try:
             return getattr(import_module(f".{_LAZY[name]}", __name__), name)
@@ -60,3 +65,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_LAZY})
+
+
+_on_import.install()

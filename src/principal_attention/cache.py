@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ._sdpa import check_whole
 from .errors import InputError
 
 
@@ -17,10 +18,10 @@ class PursuitCache:
 
     def __init__(self) -> None:
         self.length = 0
-        self._made_for: dict[str, object] = {}
+        self._made_for: dict[str, Any] = {}
         self._keys: list[_Rows] = []
         self._values = _Rows()
-        self._sums: tuple[Tensor, Tensor] | None = None
+        self._sums = _Rows()  # prefix sums of ‖k‖₁ and of the tokens, (…, N, 2)
         self._mask: Tensor | None = None
 
     def __len__(self) -> int:
@@ -29,7 +30,7 @@ class PursuitCache:
     def begin(self, k: Tensor, v: Tensor, key_mask: Tensor | None, **setting: Any) -> "CacheStep":
         """Start a call; everything in `setting` must stay as it was in the first one."""
         for name, x in (("k", k), ("v", v)):
-            setting[name] = f"{x.dtype} {(*x.shape[:-2], '…', x.shape[-1])} on {x.device}"
+            setting[name] = ((*x.shape[:-2], "…", x.shape[-1]), x.dtype, x.device)
         if self.length:
             for name, now in setting.items():
                 if now != self._made_for[name]:
@@ -38,9 +39,34 @@ class PursuitCache:
                         "use a new PursuitCache"
                     )
         else:
-            self._made_for, self._values = setting, _Rows()
+            self._made_for, self._mask = setting, None
+            self._values, self._sums = _Rows(), _Rows()
             self._keys = [_Rows() for _ in range(setting["pursuit"].iterations)]
         return CacheStep(self, k, key_mask)
+
+    def crop(self, length: int) -> None:
+        """Forget all tokens but the first `length`, as if the others had never come."""
+        check_whole("length", length, at_least=0)
+        if length > self.length:
+            raise InputError(f"length is {length}; the cache holds {self.length} tokens")
+        self.length = length
+        self._mask = None if self._mask is None else self._mask[..., :length]
+
+    def select(self, indices: Tensor) -> None:
+        """Keep these entries of the first leading dimension, in this order: beams, or what is left of a batch."""
+        if not self.length:
+            return
+        for rows in (*self._keys, self._values, self._sums):
+            rows.select(indices)
+        self._mask = None if self._mask is None else self._mask[indices]
+        for name in ("k", "v"):
+            shape, *rest = self._made_for[name]
+            self._made_for[name] = ((self._values.batch, *shape[1:]), *rest)
+
+    def repeat(self, times: int) -> None:
+        """Each entry of the first leading dimension `times` times, one after the other."""
+        if self.length:
+            self.select(torch.arange(self._values.batch).repeat_interleave(times))
 
 
 class CacheStep:
@@ -48,7 +74,6 @@ class CacheStep:
 
     def __init__(self, cache: PursuitCache, k: Tensor, key_mask: Tensor | None):
         self._cache, self._new = cache, k.shape[-2]
-        self._sums = cache._sums
         self.key_mask = _extend_mask(cache, k, key_mask)
 
     def keys(self, i: int, new: Tensor) -> Tensor:
@@ -59,19 +84,18 @@ class CacheStep:
 
     def running(self, norms: Tensor, ones: Tensor) -> tuple[Tensor, Tensor]:
         """Prefix sums that go on from the stored ones, in the order one long cumulative sum would take."""
-        ones = ones.expand(norms.shape)
-        if self._sums is not None:
-            norms, ones = (
-                torch.cat([old + new[..., :1], new[..., 1:]], -1)
-                for old, new in zip(self._sums, (norms, ones), strict=True)
-            )
-        norms, ones = norms.cumsum(-1), ones.cumsum(-1)
-        self._sums = norms[..., -1:], ones[..., -1:]
-        return norms, ones
+        new = torch.stack([norms, ones.expand(norms.shape)], -1)  # (…, M, 2)
+        past = self._cache.length
+        if past:
+            last = self._cache._sums.first(past)[..., -1:, :]
+            new = torch.cat([last + new[..., :1, :], new[..., 1:, :]], -2)
+        new = new.cumsum(-2)
+        self._cache._sums.append(new, past)
+        return new[..., 0], new[..., 1]
 
     def commit(self) -> None:
         self._cache.length += self._new
-        self._cache._sums, self._cache._mask = self._sums, self.key_mask
+        self._cache._mask = self.key_mask
 
 
 def _extend_mask(cache: PursuitCache, k: Tensor, key_mask: Tensor | None) -> Tensor | None:
@@ -104,4 +128,17 @@ class _Rows:
                 store = grown
             store[..., past:total, :] = new
         self._store = store
-        return store[..., :total, :]
+        return self.first(total)
+
+    @property
+    def batch(self) -> int:
+        assert self._store is not None
+        return self._store.shape[0]
+
+    def first(self, count: int) -> Tensor:
+        assert self._store is not None
+        return self._store[..., :count, :]
+
+    def select(self, indices: Tensor) -> None:
+        if self._store is not None:
+            self._store = self._store[indices.to(self._store.device)]

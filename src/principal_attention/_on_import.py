@@ -1,0 +1,69 @@
+"""What happens when torchvision or transformers is imported after this package.
+
+`import principal_attention` needs torch alone, so what concerns other libraries waits until they come:
+torchvision is helped past a broken build, and transformers learns `attn_implementation="rpc"`.
+"""
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+Execute = Callable[[ModuleType], None]
+
+
+class _Finder(MetaPathFinder):
+    """Stands before the usual finders and wraps the execution of the modules it waits for."""
+
+    def __init__(self, waiting: dict[str, Callable[[Execute, ModuleType], None]]):
+        self._waiting, self._asking = waiting, set[str]()
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if fullname not in self._waiting or fullname in self._asking:
+            return None
+        self._asking.add(fullname)  # the usual finders are asked through here again
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._asking.discard(fullname)
+        if spec is not None and spec.loader is not None:  # a spec may be asked for and never executed
+            execute = spec.loader.exec_module
+
+            def run(module: ModuleType) -> None:
+                self._waiting.pop(fullname, lambda execute, module: execute(module))(execute, module)
+
+            spec.loader.exec_module = run  # type: ignore[method-assign]
+        return spec
+
+
+def _transformers(execute: Execute, module: ModuleType) -> None:
+    execute(module)
+    _register()
+
+
+def _torchvision(execute: Execute, module: ModuleType) -> None:
+    try:
+        execute(module)
+    except RuntimeError as broken:
+        if "torchvision::" not in str(broken):
+            raise
+        from ._torchvision import declare_missing
+
+        declare_missing()
+        execute(module)
+
+
+def _register() -> None:
+    from .adapt import huggingface
+
+    huggingface.register()
+
+
+def install() -> None:
+    if "transformers.modeling_utils" in sys.modules:
+        _register()
+    waiting = {"torchvision": _torchvision, "transformers.modeling_utils": _transformers}
+    sys.meta_path.insert(0, _Finder({name: act for name, act in waiting.items() if name not in sys.modules}))

@@ -1,0 +1,84 @@
+"""What a robustified model carries: one pursuit for each chosen layer, and the form. As values and as JSON."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from ..errors import DtypeError, InputError
+from ..pursuit import Pursuit
+
+Form = Literal["query", "symmetric"]
+Layers = Literal["first", "all"] | Sequence[int]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Layers are numbered from 0 in the order the model holds its attention modules."""
+
+    pursuits: dict[int, Pursuit]
+    form: Form
+
+    @classmethod
+    def of(cls, pursuit: Pursuit | Mapping[int, Pursuit], layers: Layers, form: str, count: int) -> "Choice":
+        """The arguments of `robustify`, checked against a model of `count` attention modules."""
+        if isinstance(pursuit, Mapping):
+            if layers != "first":  # the default
+                raise InputError(f"layers is {layers!r} beside a dict of pursuits, whose keys are the layers: drop one")
+            pursuits = dict(pursuit)
+        else:
+            pursuits = dict.fromkeys(_indices(layers, count), pursuit)
+        for index, each in pursuits.items():
+            if not isinstance(each, Pursuit):
+                raise DtypeError(f"pursuit is {each!r}; expected a Pursuit, such as Pursuit(4, 4.0, 'paper')")
+            if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < count:
+                raise InputError(f"layer {index!r} was chosen; the model's attention layers are 0 to {count - 1}")
+        if not pursuits:
+            raise InputError("no layer was chosen; name at least one, as in layers=[0] or layers='all'")
+        if form not in ("auto", "query", "symmetric"):
+            raise InputError(f"form is {form!r}; expected 'auto', 'query' or 'symmetric'")
+        return cls(dict(sorted(pursuits.items())), "symmetric" if form == "symmetric" else "query")
+
+    def to_json(self) -> dict[str, Any]:
+        return {"form": self.form, "layers": {str(i): _plain(p) for i, p in self.pursuits.items()}}
+
+    @classmethod
+    def from_json(cls, data: Any, count: int) -> "Choice":
+        """Reads what `to_json` wrote; it may come from a stranger's config file, so everything is checked."""
+        try:
+            layers = {int(i): _pursuit(given) for i, given in data["layers"].items()}
+            form = data["form"]
+        except (KeyError, TypeError, ValueError, AttributeError) as wrong:
+            if isinstance(wrong, InputError):
+                raise
+            raise InputError(
+                f"the recorded choice of RPC-Attention is {data!r}; expected "
+                '{"form": "query", "layers": {"0": {"iterations": 4, "lam": 4.0, "preset": "paper"}}}'
+            ) from wrong
+        return cls.of(layers, "first", form, count)
+
+
+def _indices(layers: Layers, count: int) -> Sequence[int]:
+    if layers in ("first", "all"):
+        return range(count if layers == "all" else 1)
+    if isinstance(layers, Sequence) and not isinstance(layers, str):
+        return layers
+    raise InputError(f"layers is {layers!r}; expected 'first', 'all' or a list of indices such as [0, 3]")
+
+
+def _plain(pursuit: Pursuit) -> dict[str, Any]:
+    """The three main fields and what differs from its default, with infinity as a word: JSON has no number for it."""
+    given = {
+        f.name: getattr(pursuit, f.name)
+        for f in fields(pursuit)
+        if f.name in ("iterations", "lam", "preset") or getattr(pursuit, f.name) != f.default
+    }
+    return {name: "inf" if x == math.inf else x for name, x in given.items()}
+
+
+def _pursuit(given: dict[str, Any]) -> Pursuit:
+    known = {f.name for f in fields(Pursuit)}
+    if unknown := sorted(set(given) - known):
+        raise InputError(f"a pursuit has no field {unknown[0]!r}; expected {', '.join(sorted(known))}")
+    values: dict[str, Any] = {name: math.inf if x == "inf" else x for name, x in given.items()}
+    return Pursuit(**values)

@@ -1,0 +1,75 @@
+"""RPC-Attention in `torch.nn.MultiheadAttention`, hence in `TransformerEncoder` and torchvision's ViT."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..errors import InputError
+from .swap import Robust, Swapped, visible_keys
+
+
+class Multihead(Robust):
+    """The module's own projections around `rpc_attention`; weights are never returned, since there is no one matrix."""
+
+    # An encoder layer asks this before it hands the whole layer, attention included, to a kernel of its own.
+    _qkv_same_embed_dim = property(lambda self: False)
+
+    @classmethod
+    def refuse(cls, module: nn.Module) -> None:
+        assert isinstance(module, nn.MultiheadAttention)
+        if module.bias_k is not None or module.add_zero_attn or module.in_proj_weight is None:
+            raise InputError(
+                "this MultiheadAttention was made with add_bias_kv, add_zero_attn, kdim or vdim, which append keys or "
+                "project other sequences; RPC-Attention takes plain self-attention only"
+            )
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, None]:
+        own: Any = self
+        if query is not key or key is not value:
+            raise InputError("RPC-Attention takes self-attention: query, key and value must be the same tensor")
+        single, first = query.ndim == 2, own.batch_first or query.ndim == 2
+        x = query.unsqueeze(0) if single else query if first else query.transpose(0, 1)  # (B, N, C)
+        q, k, v = (
+            t.unflatten(-1, (own.num_heads, -1)).transpose(1, 2)  # (B, H, N, D)
+            for t in F.linear(x, own.in_proj_weight, own.in_proj_bias).chunk(3, dim=-1)
+        )
+        key_mask, mask, triangular = _masks(key_padding_mask, attn_mask, q)
+        out = self.rpc_attend(
+            q, k, v, key_mask=key_mask, attn_mask=mask, is_causal=is_causal or triangular,
+            dropout_p=own.dropout if self.training else 0.0,
+        )  # fmt: skip
+        out = own.out_proj(out.transpose(1, 2).flatten(2))
+        return (out.squeeze(0) if single else out if first else out.transpose(0, 1)), None
+
+
+def _masks(padding: Tensor | None, mask: Tensor | None, q: Tensor) -> tuple[Tensor | None, Tensor | None, bool]:
+    """Key mask, attention mask and whether it is causal; in `MultiheadAttention` a boolean True means "not to see"."""
+    if mask is not None:
+        mask = mask.logical_not() if mask.dtype == torch.bool else mask
+        if mask.ndim == 3:  # (B·H, N, N)
+            mask = mask.reshape(*q.shape[:2], *mask.shape[-2:])
+    seen, triangular = visible_keys(mask, q, q)
+    if padding is not None:
+        padding = padding.reshape(-1, 1, padding.shape[-1])  # (B, 1, N)
+        if padding.dtype != torch.bool:  # additive, as encoders make it; a finite bias on keys would be lost here
+            padding = padding == -torch.inf
+        seen = ~padding if seen is None else seen & ~padding
+    return seen, mask, triangular
+
+
+class Padded(Swapped):
+    """A `TransformerEncoder` that leaves padded batches as they are: nested tensors cannot go through a pursuit."""
+
+    use_nested_tensor = property(lambda self: False)

@@ -1,0 +1,47 @@
+"""RPC-Attention in this package's own `SelfAttention`, whatever plain mechanism it was built with."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..errors import InputError
+from ..modules import RPC, Mechanism, SelfAttention, Softmax, Symmetric
+from ..pursuit import Pursuit, rpc_attention
+from .choice import Form
+from .swap import Robust
+
+
+@dataclass(frozen=True)
+class _Pursued(Mechanism):
+    """The projections of `original`, attended to with a pursuit."""
+
+    original: Mechanism
+    pursuit: Pursuit
+    form: Form
+
+    @property
+    def needs(self) -> str:
+        return self.original.needs
+
+    def __repr__(self) -> str:
+        return repr(self.original)
+
+    def attend(self, parts: dict[str, Tensor], mixing: Tensor | None, dim: int, **options: Any) -> Tensor:
+        q = parts.get("q") if self.form == "query" else None
+        return rpc_attention(parts["k"], parts["v"], q=q, pursuit=self.pursuit, model_dim=dim, **options)
+
+
+class HoldsMechanism(Robust):
+    mechanism = property(lambda self: _Pursued(self.__dict__["mechanism"], self.rpc_pursuit, self.rpc_form))
+
+    @classmethod
+    def refuse(cls, module: nn.Module) -> None:
+        assert isinstance(module, SelfAttention)
+        mechanism = module.__dict__["mechanism"]
+        if not isinstance(mechanism, Softmax | Symmetric | RPC):
+            raise InputError(f"the layer computes {mechanism}; RPC-Attention stands in for Softmax or Symmetric only")
+
+    @classmethod
+    def has_queries(cls, module: nn.Module) -> bool:
+        return "q" in module.__dict__["mechanism"].needs

@@ -1,0 +1,48 @@
+"""`import principal_attention` waits for torchvision and transformers instead of loading them."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+def python(code):
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import principal_attention, timm; print(timm.create_model('vit_tiny_patch16_224', depth=1).num_features)",
+        "import principal_attention._torchvision, torchvision; print(torchvision.ops.nms is not None, 192)",
+    ],
+)
+def test_torchvision_imports_whatever_it_was_built_for(code):
+    assert "192" in (done := python(code)).stdout, done.stderr
+
+
+def test_asking_for_a_module_does_not_spend_the_hook():
+    """transformers asks whether torchvision is there before anybody imports it."""
+    code = (
+        "import principal_attention, importlib.util as u, sys;"
+        "u.find_spec('torchvision'); u.find_spec('transformers.modeling_utils');"
+        "assert 'torchvision' not in sys.modules;"
+        "import torchvision; from transformers import AttentionInterface;"
+        "print('rpc' in AttentionInterface._global_mapping, torchvision.__name__)"
+    )
+    assert (done := python(code)).stdout.strip() == "True torchvision", done.stderr
+
+
+def test_modules_that_are_not_there_stay_missing_and_other_errors_pass():
+    code = (
+        "import sys, principal_attention as pa\n"
+        "from principal_attention._on_import import _Finder, _torchvision\n"
+        "finder = _Finder({'no_such_module_here': _torchvision})\n"
+        "assert finder.find_spec('no_such_module_here') is None\n"
+        "def broken(module): raise RuntimeError('out of memory')\n"
+        "try: _torchvision(broken, sys)\n"
+        "except RuntimeError as error: print(error)\n"
+    )
+    assert (done := python(code)).stdout.strip() == "out of memory", done.stderr
