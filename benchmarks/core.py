@@ -1,4 +1,4 @@
-"""Speed and memory of the core, as ratios within one run.
+"""Speed and memory of the core, and of a model with it, as ratios within one run.
 
     make bench                                         print the tables
     .venv/bin/python benchmarks/core.py --write        and keep them in docs/benchmarks.md
@@ -93,6 +93,31 @@ def kernel_pca() -> dict[str, Callable[[], object]]:
     return {"KernelPCA, batched": lambda: pa.KernelPCA(64).fit(keys), "scikit-learn, looped": loop}
 
 
+def model(training: bool) -> dict[str, Callable[[], object]]:
+    """DeiT-tiny untouched, and with RPC-Attention in its first layer."""
+    import timm
+
+    random = torch.Generator().manual_seed(0)
+    images, labels = torch.randn(16, 3, 224, 224, generator=random), torch.randint(1000, (16,), generator=random)
+
+    def step(robust: str | None) -> Callable[[], object]:
+        network = timm.create_model("deit_tiny_patch16_224").train(training)
+        if robust is not None:
+            pa.robustify(network, pursuit=Pursuit(6, preset=robust), layers="first")
+        if not training:
+            return lambda: network(images)
+        optimizer = torch.optim.AdamW(network.parameters())
+
+        def train() -> None:
+            optimizer.zero_grad()
+            F.cross_entropy(network(images), labels).backward()
+            optimizer.step()
+
+        return train
+
+    return {"untouched": step(None)} | {preset: step(preset) for preset in pa.PRESETS}
+
+
 def compare(functions: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
     for function in functions.values():
         function()
@@ -132,6 +157,9 @@ def one(arguments: list) -> object:
         return peak(*rest)
     if kind == "kernel_pca":
         return compare(kernel_pca(), 3)
+    if kind == "model":
+        with torch.set_grad_enabled(rest[0]):
+            return compare(model(rest[0]), rest[1])
     with torch.set_grad_enabled(kind == "backward"):
         return compare(candidates(kind, tuple(rest[0])), rest[1])
 
@@ -180,6 +208,14 @@ def tables(rounds: int) -> list[str]:
     ):
         rows.append([name, f"{mid[small]:.0f}", f"{mid[large]:.0f}", f"{mid[large] / mid[small]:.2f}", aim])
     table("Peak memory of forward and backward, (4, 4, N, 64), MiB", ["", "from", "to", "ratio", "aim"], rows)
+
+    found = {training: child("model", training, rounds) for training in (False, True)}
+    rows = [[preset, *(cell(found[training][preset]) for training in (False, True)), "≤ 1.15"] for preset in pa.PRESETS]
+    table(
+        'DeiT-tiny with `robustify(layers="first")`, n = 6, over the untouched model, 16 images',
+        ["preset", "inference", "training step", "aim"],
+        rows,
+    )
 
     ratios = child("kernel_pca")["scikit-learn, looped"]
     spread = f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"

@@ -10,7 +10,7 @@ of the augmented Lagrangian disagree on sigma, tau and mu, so each reading is a 
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, TypedDict, Unpack, overload
 
 import torch
@@ -51,7 +51,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Pursuit:
     """How keys are split into a low-rank and a sparse part; fields left `None` are as the preset says.
 
@@ -84,6 +84,14 @@ class Pursuit:
                 raise InputError(f"{name} is {given!r}; expected one of {', '.join(map(repr, choices))}")
         missing = {name: rule for name, rule in PRESETS[self.preset].items() if getattr(self, name) is None}
         object.__setattr__(self, "_resolved", replace(self, **missing) if missing else self)
+
+    def given(self) -> dict[str, Any]:
+        """The three main fields, and any other that was set by hand."""
+        main = ("iterations", "lam", "preset")
+        return {f.name: x for f in fields(self) if (x := getattr(self, f.name)) != f.default or f.name in main}
+
+    def __repr__(self) -> str:
+        return f"Pursuit({', '.join(f'{name}={x!r}' for name, x in self.given().items())})"
 
     def resolve(self) -> "Pursuit":
         """The same pursuit with every field filled in from its preset."""

@@ -67,13 +67,8 @@ def _indices(layers: Layers, count: int) -> Sequence[int]:
 
 
 def _plain(pursuit: Pursuit) -> dict[str, Any]:
-    """The three main fields and what differs from its default, with infinity as a word: JSON has no number for it."""
-    given = {
-        f.name: getattr(pursuit, f.name)
-        for f in fields(pursuit)
-        if f.name in ("iterations", "lam", "preset") or getattr(pursuit, f.name) != f.default
-    }
-    return {name: "inf" if x == math.inf else x for name, x in given.items()}
+    """With infinity as a word: JSON has no number for it."""
+    return {name: "inf" if x == math.inf else x for name, x in pursuit.given().items()}
 
 
 def _pursuit(given: dict[str, Any]) -> Pursuit:
