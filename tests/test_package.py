@@ -68,7 +68,7 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it():
 
 
 def test_the_public_names_are_all_there():
-    for name in (*pa.__all__, "RobustPCA"):
+    for name in (*pa.__all__, "RobustPCA", "restore", "robustify"):
         assert getattr(pa, name) is not None
         assert name in dir(pa)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):

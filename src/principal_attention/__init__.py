@@ -14,13 +14,14 @@ from .pursuit import PRESETS, Pursuit, PursuitTrace, rpc_attention
 from .reference import rpc_attention_reference
 
 if TYPE_CHECKING:
+    from . import adapt as adapt
     from .adapt import restore as restore
     from .adapt import robustify as robustify
     from .robust_pca import RobustPCA as RobustPCA
 
 __version__ = "0.1.0"
 
-# Names that need more than torch come in when they are first asked for; not in __all__, so that a star import works.
+# Names that may need more than torch come in when they are first asked for; not in __all__, so a star import works.
 _LAZY = {"RobustPCA": "robust_pca", "restore": "adapt", "robustify": "adapt"}
 
 __all__ = [
@@ -64,7 +65,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted({*globals(), *_LAZY, "adapt"})
 
 
 _on_import.install()
