@@ -196,3 +196,29 @@ def test_beams_and_batches_are_selected_and_repeated(make, preset):
     cache.repeat(2)
     more = [x.repeat_interleave(2, 0)[..., 12:, :] for x in picked[:2]]
     torch.testing.assert_close(decode_on(*more, None, cache, **options), full[..., 12:, :].repeat_interleave(2, 0))
+
+
+def test_a_graph_that_holds_the_rows_is_never_written_into(make):
+    """Prefill with gradients, crop, decode without: the first output's gradients are still right."""
+    k, v = (t.requires_grad_() for t in make(B, H, N, D))
+    options = dict(pursuit=Pursuit(3, 0.3))
+    expected = torch.autograd.grad(pa.rpc_attention(k, v, is_causal=True, **options).square().sum(), (k, v))
+    cache = PursuitCache()
+    out = decode_on(k, v, None, cache, **options)
+    cache.crop(N - 3)
+    with torch.no_grad():
+        decode_on(k[..., :2, :], v[..., :2, :], None, cache, **options)
+    for a, b in zip(torch.autograd.grad(out.square().sum(), (k, v)), expected, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_a_cache_filled_in_inference_mode_goes_on_outside_it(make):
+    k, v = make(B, H, N, D)
+    options = dict(pursuit=Pursuit(3, 0.3))
+    cache = PursuitCache()
+    with torch.inference_mode():
+        decode_on(k[..., :9, :], v[..., :9, :], None, cache, **options)
+        decode_on(k[..., 9:12, :], v[..., 9:12, :], None, cache, **options)
+    with torch.no_grad():
+        rows = decode_on(k[..., 12:, :], v[..., 12:, :], None, cache, **options)
+    torch.testing.assert_close(rows, pa.rpc_attention(k, v, is_causal=True, **options)[..., 12:, :])

@@ -46,3 +46,18 @@ def test_modules_that_are_not_there_stay_missing_and_other_errors_pass():
         "except RuntimeError as error: print(error)\n"
     )
     assert (done := python(code)).stdout.strip() == "out of memory", done.stderr
+
+
+@pytest.mark.parametrize("order", ["principal_attention, transformers.modeling_utils", None])
+def test_an_old_transformers_is_left_alone(order, tmp_path):
+    """One without an attention interface neither breaks the import nor other models."""
+    package = tmp_path / "transformers"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "modeling_utils.py").write_text("class PreTrainedModel: ...")
+    order = order or "transformers.modeling_utils, principal_attention"
+    done = python(
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import {order}; import principal_attention as pa, torch;"
+        "print(pa.robustify(torch.nn.MultiheadAttention(8, 2), pursuit=pa.Pursuit()))"
+    )
+    assert "rpc=Pursuit" in done.stdout, done.stderr

@@ -33,7 +33,8 @@ class _Finder(MetaPathFinder):
             execute = spec.loader.exec_module
 
             def run(module: ModuleType) -> None:
-                self._waiting.pop(fullname, lambda execute, module: execute(module))(execute, module)
+                self._waiting.get(fullname, lambda execute, module: execute(module))(execute, module)
+                self._waiting.pop(fullname, None)  # an import that failed may be tried again
 
             spec.loader.exec_module = run  # type: ignore[method-assign]
         return spec
@@ -57,9 +58,9 @@ def _torchvision(execute: Execute, module: ModuleType) -> None:
 
 
 def _register() -> None:
-    from .adapt import huggingface
+    from .adapt.models import huggingface
 
-    huggingface.register()
+    huggingface()
 
 
 def install() -> None:

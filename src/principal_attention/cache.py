@@ -115,17 +115,20 @@ class _Rows:
 
     def __init__(self) -> None:
         self._store: Tensor | None = None
+        self._held = False  # a graph may hold the store: never write into it
 
     def append(self, new: Tensor, past: int) -> Tensor:
         store, total = self._store, past + new.shape[-2]
-        if torch.is_grad_enabled():  # a graph may hold the old rows: never write beside them
+        if torch.is_grad_enabled():
             store = new.clone() if store is None else torch.cat([store[..., :past, :], new], -2)
+            self._held = True
         else:
-            if store is None or store.shape[-2] < total:
+            frozen = store is not None and store.is_inference() and not torch.is_inference_mode_enabled()
+            if store is None or store.shape[-2] < total or self._held or frozen:
                 grown = new.new_empty(*new.shape[:-2], max(total, 2 * past), new.shape[-1])
                 if store is not None:
                     grown[..., :past, :] = store[..., :past, :]
-                store = grown
+                store, self._held = grown, False
             store[..., past:total, :] = new
         self._store = store
         return self.first(total)

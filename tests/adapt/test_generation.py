@@ -98,6 +98,29 @@ def test_a_cache_reset_selected_and_repeated():
     torch.testing.assert_close(model(ids, past_key_values=cache).logits, model(ids, use_cache=False).logits)
 
 
+@pytest.mark.parametrize("name", CAUSAL)
+@torch.no_grad()
+def test_a_mask_may_hide_earlier_tokens_while_decoding(name):
+    """Two or four dimensions, against the untouched model."""
+    from transformers import DynamicCache
+
+    ids = inputs(name)["input_ids"]
+    shown = torch.ones(2, 11, dtype=torch.long)
+    shown[:, 2:5] = 0
+    model, outs = build(name, torch.float64), []
+    for robust in (False, True):
+        if robust:
+            pa.robustify(model, pursuit=Pursuit(1, float("inf")), layers="all")
+        for mask in (shown, shown[:, None, None].bool()):
+            cache = DynamicCache(config=model.config)
+            model(ids[:, :10], past_key_values=cache)
+            outs.append(
+                model(ids[:, 10:], attention_mask=mask, past_key_values=cache, **_positions(shown[:, :1])).logits
+            )
+    for out in outs[1:]:
+        torch.testing.assert_close(out, outs[0])
+
+
 def test_caches_that_cannot_be_exact_are_refused():
     from transformers import DynamicCache, StaticCache
 
@@ -111,6 +134,10 @@ def test_caches_that_cannot_be_exact_are_refused():
     build("llama")(ids, past_key_values=filled)
     with pytest.raises(InputError, match="one filled without RPC-Attention"):
         model(ids, past_key_values=filled)
+    used = DynamicCache(config=model.config)
+    model(ids, past_key_values=used)
+    with pytest.raises(InputError, match="filled with RPC-Attention and is now given to a layer without"):
+        build("llama")(ids[:, :1], past_key_values=used)
     plain = torch.ones(2, 1, 11, 11, dtype=torch.bool)  # rows that see later keys cannot stay as they are
     with pytest.raises(InputError, match="use_cache=False"):
         model(ids, attention_mask=plain, past_key_values=DynamicCache(config=model.config))

@@ -150,6 +150,72 @@ def test_what_it_cannot_do_is_said():
     assert torch.equal(run("bert", pa.restore(model)), run("bert", build("bert")))
 
 
+def test_parts_and_composites_are_refused_since_a_config_could_not_count_them():
+    from transformers import BertConfig, GPT2Config, VisionEncoderDecoderConfig, VisionEncoderDecoderModel, ViTConfig
+
+    model = pa.robustify(build("llama"), pursuit=Pursuit(4, 0.3), layers=[1])
+    out = run("llama", model)
+    for act in (lambda part: pa.robustify(part, pursuit=Pursuit()), pa.restore):
+        with pytest.raises(InputError, match="part of a transformers model"):
+            act(model.model.layers[1])
+    assert torch.equal(run("llama", model), out)
+    assert pa.restore(model).config._attn_implementation == "sdpa"
+    small = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
+    config = VisionEncoderDecoderConfig.from_encoder_decoder_configs(
+        ViTConfig(**small, image_size=16, patch_size=8), GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=9)
+    )
+    composite = VisionEncoderDecoderModel(config)
+    with pytest.raises(InputError, match="made of models with configs of their own"):
+        pa.robustify(composite, pursuit=Pursuit())
+    assert "rpc" not in str(pa.restore(composite))
+    assert "rpc=" in str(pa.robustify(composite.encoder, pursuit=Pursuit()))
+    decoder = build_decoder(BertConfig(**small, vocab_size=9, is_decoder=True, add_cross_attention=True))
+    pa.robustify(decoder, pursuit=Pursuit(), layers="all")
+    assert str(decoder).count("rpc=") == 1  # not its cross-attention
+
+
+def build_decoder(config):
+    from transformers import BertLMHeadModel
+
+    return BertLMHeadModel(config)
+
+
+def test_a_family_that_is_not_known_can_be_registered(monkeypatch, tmp_path):
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+    from transformers.models.qwen2.modeling_qwen2 import Qwen2Attention
+
+    small = dict(
+        hidden_size=16, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=16
+    )
+    model, ids = Qwen2ForCausalLM(Qwen2Config(**small, vocab_size=9)).double().eval(), torch.arange(8)[None]
+    plain = model(ids).logits
+    with pytest.raises(InputError, match=r"2 × .*Qwen2Attention: if it attends once.*register\(Qwen2Attention\)"):
+        pa.robustify(model, pursuit=Pursuit())
+    model.save_pretrained(tmp_path)
+    with pytest.raises(InputError, match="holds no attention that is known: register"):
+        Qwen2ForCausalLM.from_pretrained(tmp_path, attn_implementation="rpc")
+    monkeypatch.setattr("principal_attention.adapt.registry._REGISTERED", {Qwen2Attention})
+    pa.robustify(model, pursuit=Pursuit(1, math.inf), layers="all")
+    torch.testing.assert_close(model(ids).logits, plain)
+    Qwen2ForCausalLM.from_pretrained(tmp_path, attn_implementation="rpc")
+
+
+def test_the_name_set_by_hand_would_do_nothing_and_says_so():
+    model = build("bert")
+    model.set_attn_implementation("rpc")
+    with pytest.raises(InputError, match=r"no layer has a pursuit: call pa.robustify"):
+        run("bert", model)
+
+
+@torch.no_grad()
+def test_a_bias_on_keys_stays_a_bias():
+    model, ids = build("bert", torch.float64), inputs("bert")["input_ids"]
+    bias = torch.randn(2, 1, 1, N, dtype=torch.float64)
+    plain = model(ids, attention_mask=bias)[0]
+    pa.robustify(model, pursuit=Pursuit(1, math.inf), layers=[0, 2])
+    torch.testing.assert_close(model(ids, attention_mask=bias)[0], plain)
+
+
 def test_a_strangers_config_is_checked(tmp_path):
     from transformers import BertModel
 

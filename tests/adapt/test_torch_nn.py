@@ -68,8 +68,9 @@ def test_a_causal_mask_makes_mu_a_prefix(x, boolean):
     assert torch.equal(out[:, :5], model(edited, mask=mask)[:, :5])
     padding = torch.zeros(B, N, dtype=torch.bool)
     padding[0, 7:] = True
-    both = model(x, mask=mask, src_key_padding_mask=padding if boolean else padding * torch.tensor(-INF).double())
-    assert both.isfinite().all() if boolean else True
+    additive = torch.zeros(B, N, dtype=torch.float64).masked_fill(padding, -INF)
+    both = model(x, mask=mask, src_key_padding_mask=padding if boolean else additive)
+    torch.testing.assert_close(both[0, :7], model(x[:, :7], mask=mask[:7, :7])[0])
     torch.testing.assert_close(out, model(x, mask=mask, is_causal=True))
 
 
@@ -97,6 +98,27 @@ def test_layouts_of_multihead_attention(x):
         assert weights is not None
         assert nothing is None  # a pursuit has no one matrix
         pa.restore(module)
+
+
+@torch.no_grad()
+def test_additive_padding_may_be_finite(x):
+    """-1e9 hides a key, -2 only weakens it: the untouched module is the judge."""
+    torch.manual_seed(0)
+    module = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True).double()
+    causal = torch.ones(N, N, dtype=torch.bool).triu(1)
+    for value in (-2.0, -1e9, torch.finfo(torch.float64).min, -INF):
+        padding = torch.zeros(B, N, dtype=torch.float64)
+        padding[0, 6:] = value
+        for mask in (None, torch.zeros(N, N).double().masked_fill(causal, -INF)):
+            pa.restore(module)
+            expected = module(x, x, x, key_padding_mask=padding, attn_mask=mask)[0]
+            pa.robustify(module, pursuit=Pursuit(1, INF))
+            torch.testing.assert_close(module(x, x, x, key_padding_mask=padding, attn_mask=mask)[0], expected)
+        pa.robustify(module, pursuit=Pursuit(4, 0.3))
+        if value < -1e8:
+            short = x[:1, :6]
+            padded = module(x, x, x, key_padding_mask=padding)[0][:1, :6]
+            torch.testing.assert_close(padded, module(short, short, short)[0])
 
 
 def test_attention_dropout_acts_in_training_only(x):

@@ -1,5 +1,6 @@
 """RPC-Attention in models people already have: timm, transformers, torch.nn, and modules of their own."""
 
-from .models import register, restore, robustify
+from .models import restore, robustify
+from .registry import register
 
 __all__ = ["register", "restore", "robustify"]

@@ -1,6 +1,7 @@
 """What a robustified model carries: one pursuit for each chosen layer, and the form. As values and as JSON."""
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
@@ -22,22 +23,25 @@ class Choice:
     @classmethod
     def of(cls, pursuit: Pursuit | Mapping[int, Pursuit], layers: Layers, form: str, count: int) -> "Choice":
         """The arguments of `robustify`, checked against a model of `count` attention modules."""
-        if isinstance(pursuit, Mapping):
-            if layers != "first":  # the default
-                raise InputError(f"layers is {layers!r} beside a dict of pursuits, whose keys are the layers: drop one")
-            pursuits = dict(pursuit)
-        else:
-            pursuits = dict.fromkeys(_indices(layers, count), pursuit)
+        if not isinstance(pursuit, Mapping):
+            return cls._checked(dict.fromkeys(_indices(layers, count), pursuit), form, count)
+        if layers != "first":  # the default
+            raise InputError(f"layers is {layers!r} beside a dict of pursuits, whose keys are the layers: drop one")
+        return cls._checked(pursuit, form, count)
+
+    @classmethod
+    def _checked(cls, pursuits: Mapping[Any, Any], form: Any, count: int) -> "Choice":
         for index, each in pursuits.items():
             if not isinstance(each, Pursuit):
                 raise DtypeError(f"pursuit is {each!r}; expected a Pursuit, such as Pursuit(4, 4.0, 'paper')")
-            if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < count:
+            if isinstance(index, bool) or not hasattr(index, "__index__") or not 0 <= index < count:
                 raise InputError(f"layer {index!r} was chosen; the model's attention layers are 0 to {count - 1}")
         if not pursuits:
             raise InputError("no layer was chosen; name at least one, as in layers=[0] or layers='all'")
         if form not in ("auto", "query", "symmetric"):
             raise InputError(f"form is {form!r}; expected 'auto', 'query' or 'symmetric'")
-        return cls(dict(sorted(pursuits.items())), "symmetric" if form == "symmetric" else "query")
+        by_layer = sorted(((operator.index(i), each) for i, each in pursuits.items()), key=operator.itemgetter(0))
+        return cls(dict(by_layer), "symmetric" if form == "symmetric" else "query")
 
     def to_json(self) -> dict[str, Any]:
         return {"form": self.form, "layers": {str(i): _plain(p) for i, p in self.pursuits.items()}}
@@ -55,7 +59,7 @@ class Choice:
                 f"the recorded choice of RPC-Attention is {data!r}; expected "
                 '{"form": "query", "layers": {"0": {"iterations": 4, "lam": 4.0, "preset": "paper"}}}'
             ) from wrong
-        return cls.of(layers, "first", form, count)
+        return cls._checked(layers, form, count)
 
 
 def _indices(layers: Layers, count: int) -> Sequence[int]:

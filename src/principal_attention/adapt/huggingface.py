@@ -19,7 +19,8 @@ from ..cache import PursuitCache
 from ..errors import InputError
 from ..pursuit import Pursuit
 from .choice import Choice
-from .swap import Robust, names_in_forward, swap, swap_back, visible_keys
+from .registry import calls, is_known
+from .swap import Robust, swap, visible_keys
 
 NAME = "rpc"
 DEFAULT = Choice({0: Pursuit()}, "query")  # the paper's main setting, where a config says nothing
@@ -40,19 +41,13 @@ class CallsInterface(Robust):
             )
         past = next((x for x in (*args, *kwargs.values()) if isinstance(x, Cache)), None)
         if past is not None:
-            kwargs["pursuit_cache"] = _layer_of(past, self).pursuit
+            kwargs["pursuit_cache"] = _layer_of(past, self).lend()
         return super().forward(*args, **kwargs)
 
 
-def calls_interface(module: nn.Module) -> bool:
-    """Whether a module's own forward hands q, k and v of one sequence to transformers' attention interface."""
-    crossing = getattr(module, "is_cross_attention", False) or "Cross" in type(module).__name__
-    return "ALL_ATTENTION_FUNCTIONS" in names_in_forward(type(module)) and not crossing
-
-
-def record(modules: list[nn.Module]) -> None:
-    """Write the choice that these modules hold into their configs, and switch the configs to it."""
-    for config, members in _by_config(modules):
+def record(model: nn.Module, modules: list[Any]) -> None:
+    """Write the choice that these modules hold into the config of the model they belong to, and switch it on."""
+    for config, members in owned(model, modules):
         held = {i: m for i, m in enumerate(members) if isinstance(m, CallsInterface)}
         for module in held.values():
             module.rpc_before = module.__dict__.get("rpc_before", config._attn_implementation)
@@ -63,41 +58,62 @@ def record(modules: list[nn.Module]) -> None:
             config._attn_implementation = NAME
 
 
-def erase(modules: list[nn.Module]) -> None:
-    for config, members in _by_config(modules):
+def erase(model: nn.Module, modules: list[Any]) -> None:
+    """Undo `record`; a model that was loaded with "rpc" never had another, and goes to transformers' default."""
+    if not any(isinstance(m, CallsInterface) for m in modules):
+        return
+    for config, members in owned(model, modules):
         held = [m for m in members if isinstance(m, CallsInterface)]
         if held:
-            before = held[0].rpc_before
-            config._attn_implementation = "sdpa" if before == NAME else before
+            config._attn_implementation = "sdpa" if held[0].rpc_before == NAME else held[0].rpc_before
             for name in ("rpc", "attn_implementation"):
                 config.__dict__.pop(name, None)
-        for module in held:
-            swap_back(module)
 
 
-def recorded(modules: list[nn.Module]) -> dict[str, Any] | None:
-    return next((config.rpc for config, _ in _by_config(modules) if hasattr(config, "rpc")), None)
+def recorded(model: nn.Module, modules: list[Any]) -> Any:
+    return next((config.rpc for config, _ in owned(model, modules) if hasattr(config, "rpc")), None)
 
 
-def _by_config(modules: list[nn.Module]) -> list[tuple[Any, list[nn.Module]]]:
-    """Towers of a composite model have configs of their own, and layers are numbered within each."""
-    groups: dict[int, tuple[Any, list[nn.Module]]] = {}
-    for module in modules:
-        groups.setdefault(id(module.config), (module.config, []))[1].append(module)
-    return list(groups.values())
+def owned(model: nn.Module, modules: list[Any]) -> list[tuple[Any, list[Any]]]:
+    """The configs of the outermost transformers models in `model`, each with the attention modules it counts.
+
+    Only there does the number of a layer mean the same when the model is saved and loaded.
+    """
+    theirs = [m for m in modules if isinstance(m, CallsInterface) or calls(type(m), "ALL_ATTENTION_FUNCTIONS")]
+    groups, counted = [], set[int]()
+    for owner in (m for m in model.modules() if isinstance(m, PreTrainedModel)):
+        inside = {id(m) for m in owner.modules()}
+        members = [m for m in theirs if id(m) in inside and id(m) not in counted]
+        if any(m.config is not owner.config for m in members):
+            raise InputError(
+                f"{type(owner).__name__} is made of models with configs of their own, and would lose the choice when "
+                "saved: robustify one of those models, and save that"
+            )
+        counted |= {id(m) for m in members}
+        if members:
+            groups.append((owner.config, members))
+    if len(counted) < len(theirs):
+        raise InputError(
+            "this is a part of a transformers model, whose config counts the layers of the whole: pass the model "
+            "itself, and say which layers, as in layers=[2]"
+        )
+    return groups
 
 
 def _apply_config(model: PreTrainedModel) -> None:
     """Give a model made with `attn_implementation="rpc"` the pursuits its config records, or the default."""
-    found: list[Any] = [m for m in model.modules() if isinstance(m, CallsInterface) or calls_interface(m)]
-    modules = [m for m in found if m.config._attn_implementation == NAME]
-    if not modules:
-        raise InputError(f"{type(model).__name__} has no self-attention that goes through transformers' interface")
-    for config, members in _by_config(modules):
+    modules = [m for m in model.modules() if is_known(m) and not getattr(m, "is_cross_attention", False)]
+    groups = owned(model, modules)
+    if not groups:
+        raise InputError(
+            f'{type(model).__name__} was asked for with attn_implementation="rpc" and holds no attention that is '
+            "known: register its attention module's class with principal_attention.adapt.register"
+        )
+    for config, members in groups:
         choice = Choice.from_json(config.rpc, len(members)) if hasattr(config, "rpc") else DEFAULT
         for index, pursuit in choice.pursuits.items():
             swap(members[index], CallsInterface, rpc_pursuit=pursuit, rpc_form=choice.form)
-    record(modules)
+    record(model, modules)
 
 
 @functools.cache
@@ -128,7 +144,10 @@ def _mask(
     allow_is_bidirectional_skip: bool = False,
     **kwargs: Any,
 ) -> Tensor | None:
-    """Padding alone, (B, 1, 1, N): mu must know it, and causality is a flag. Anything unusual is as in `sdpa`."""
+    """Padding alone, (B, N), where there is nothing else, since mu must know it and causality is a flag.
+
+    Anything more is a mask of four dimensions, as `sdpa` makes it.
+    """
     if mask_function is bidirectional_mask_function:
         compact = allow_is_bidirectional_skip
     else:  # not so with a static cache, whose last columns are not filled yet
@@ -136,7 +155,7 @@ def _mask(
         compact = mask_function is causal_mask_function and ends and allow_is_causal_skip
     if compact and kv_offset == 0 and (attention_mask is None or attention_mask.shape[-1] == kv_length):
         unpadded = attention_mask is None or (not torch.compiler.is_compiling() and bool(attention_mask.all()))
-        return None if attention_mask is None or unpadded else attention_mask.bool()[:, None, None, :]
+        return None if attention_mask is None or unpadded else attention_mask.bool()
     return sdpa_mask(
         batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask,
         allow_is_causal_skip=False, allow_is_bidirectional_skip=False, **kwargs,
@@ -157,31 +176,42 @@ def _attend(
 ) -> tuple[Tensor, None]:
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     rows, columns = query.shape[-2], key.shape[-2] + (0 if pursuit_cache is None else pursuit_cache.length)
-    compact = attention_mask is not None and attention_mask.shape[-2] == 1
-    if not isinstance(module, CallsInterface):  # a layer that was not chosen
-        if causal and rows > 1 and (attention_mask is None or compact):
-            padding = None if attention_mask is None else attention_mask[..., 0, :]
-            attention_mask, _ = merge_masks(key, padding, None, True, rows=rows, columns=columns)
+    padding, mask = None, attention_mask
+    if mask is not None and mask.ndim == 2:  # from `_mask`
+        padding, mask = mask[:, None], None  # (B, 1, N)
+    if not isinstance(module, CallsInterface):
+        _check_plain(module)
+        if mask is None and (causal or padding is not None):
+            mask, _ = merge_masks(key, padding, None, causal, rows=rows, columns=columns)
         return sdpa_attention_forward(  # type: ignore[return-value]
-            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, is_causal=is_causal, **kwargs
+            module, query, key, value, mask, dropout=dropout, scaling=scaling, is_causal=is_causal, **kwargs
         )
     for name in ("softcap", "s_aux", "position_bias"):
         if kwargs.get(name) is not None:
             raise InputError(f"{type(module).__name__} uses {name}, which RPC-Attention does not have")
     if kwargs.get("output_attentions"):
         raise InputError("RPC-Attention makes no attention matrix to return; pa.restore(model) and use eager attention")
-    key_mask, triangular = visible_keys(attention_mask, query, key)
-    if key_mask is not None:
-        key_mask = key_mask[..., -key.shape[-2] :]  # the cache remembers the rest
-    if attention_mask is not None and not compact and rows == columns and not torch.compiler.is_compiling():
-        causal = triangular  # a mask of the caller's own may let rows see later keys
-    if pursuit_cache is not None and not causal:
-        raise InputError("this mask lets rows see later keys, so earlier rows change with them: pass use_cache=False")
+    if mask is not None:  # of the caller's own, or a model's unusual one
+        padding, triangular = visible_keys(mask, query, columns)
+        if rows == columns and not torch.compiler.is_compiling():
+            causal = triangular
+    if pursuit_cache is not None:
+        if not causal:
+            raise InputError("this mask lets rows see later keys, so earlier rows change with them: use_cache=False")
+        if mask is None and padding is not None:
+            mask = padding[:, :, None]  # the cache knows its own padding; more may be hidden from the new rows
+        padding = None if padding is None else padding[..., -key.shape[-2] :]
     out = module.rpc_attend(
-        query, key, value, key_mask=key_mask, attn_mask=None if compact else attention_mask,
-        is_causal=causal, dropout_p=dropout, scale=scaling, cache=pursuit_cache,
+        query, key, value, key_mask=padding, attn_mask=mask, is_causal=causal, dropout_p=dropout, scale=scaling,
+        cache=pursuit_cache,
     )  # fmt: skip
     return out.transpose(1, 2).contiguous(), None
+
+
+def _check_plain(module: Any) -> None:
+    """A layer that was not chosen; in a model where none was, "rpc" was set by hand and would do nothing."""
+    if not hasattr(module.config, "rpc"):
+        raise InputError('attention was set to "rpc" and no layer has a pursuit: call pa.robustify(model, pursuit=…)')
 
 
 class PursuitLayer(DynamicLayer):
@@ -189,11 +219,20 @@ class PursuitLayer(DynamicLayer):
 
     def __init__(self) -> None:
         super().__init__()
-        self.pursuit = PursuitCache()
+        self.pursuit, self._lent = PursuitCache(), False
+
+    def lend(self) -> PursuitCache:
+        """To a layer with RPC-Attention, whose forward calls `update` next."""
+        self._lent = True
+        return self.pursuit
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """Only the new rows: `rpc_attention` appends them to what it keeps itself."""
-        self.is_initialized = True
+        if not self._lent:
+            raise InputError(
+                "this cache was filled with RPC-Attention and is now given to a layer without: take a new one"
+            )
+        self.is_initialized, self._lent = True, False
         return key_states, value_states
 
     def get_seq_length(self) -> int:
@@ -234,8 +273,8 @@ def _layer_of(past: Cache, module: CallsInterface) -> PursuitLayer:
     if type(layer) is not DynamicLayer or layer.get_seq_length():
         what = f"a {type(layer).__name__}" if type(layer) is not DynamicLayer else "one filled without RPC-Attention"
         raise InputError(
-            f"layer {index} of the cache is {what}; RPC-Attention needs a new DynamicCache, since every pass keeps "
-            "its own keys: pass use_cache=False or cache_implementation='dynamic'"
+            f"layer {index} of the cache is {what}; RPC-Attention needs a new DynamicCache without a window, since "
+            "every pass keeps its own keys: pass use_cache=False, or such a cache"
         )
     cache.layers[index] = PursuitLayer()
     return cache.layers[index]

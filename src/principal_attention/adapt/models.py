@@ -10,24 +10,14 @@ from torch import nn
 from ..errors import DtypeError, InputError
 from ..modules import SelfAttention
 from ..pursuit import Pursuit
-from . import notes
+from . import multihead, notes
 from .choice import Choice, Layers
-from .multihead import Multihead, Padded
 from .ours import HoldsMechanism
-from .swap import CallsSDPA, Robust, names_in_forward, swap, swap_back
+from .registry import calls, is_known
+from .swap import CallsSDPA, Robust, kind_of, swap, swap_back
 
 Model = TypeVar("Model", bound=nn.Module)
-
-# By name, so that timm need not be installed. Each calls scaled_dot_product_attention once on one sequence.
-_TIMM = {
-    "timm.layers.attention.Attention",
-    "timm.layers.attention.AttentionRope",
-    "timm.models.beit.Attention",
-    "timm.models.eva.EvaAttention",
-    "timm.models.vision_transformer.ParallelScalingBlock",
-    "timm.models.vision_transformer_relpos.RelPosAttention",
-}
-_REGISTERED: set[type[nn.Module]] = set()
+Found = list[tuple[nn.Module, type[Robust]]]  # a model's attention modules in order, each with the way into it
 
 
 def robustify(
@@ -49,8 +39,6 @@ def robustify(
 
     A second call replaces the first. On an error the model is as it was.
     """
-    if not isinstance(model, nn.Module):
-        raise DtypeError(f"model is a {type(model).__name__}; expected a torch.nn.Module")
     found = _find(model)
     if not found:
         raise InputError(_nothing_found(model))
@@ -63,39 +51,48 @@ def robustify(
         kind.refuse(module)
         if form == "query" and not kind.has_queries(module):
             raise InputError("form is 'query' and the model's attention has no queries; use 'auto' or 'symmetric'")
+    theirs, modules = huggingface(), [module for module, _ in found]
+    if theirs is not None:
+        theirs.owned(model, modules)
     restore(model)
     for index, (module, kind) in chosen.items():
         own_form = choice.form if kind.has_queries(module) else "symmetric"
         swap(module, kind, rpc_pursuit=choice.pursuits[index], rpc_form=own_form)
     for module in model.modules():
-        if isinstance(module, nn.TransformerEncoder) and any(isinstance(m, Multihead) for m in module.modules()):
-            swap(module, Padded)
+        if isinstance(module, nn.TransformerEncoder) and any(isinstance(m, Robust) for m in module.modules()):
+            swap(module, multihead.Padded)
     notes.write(model, choice)
-    if (huggingface := _huggingface()) is not None:
-        huggingface.record(_of_transformers(found))
+    if theirs is not None:
+        theirs.record(model, modules)
     return model
 
 
 def restore(model: Model) -> Model:
     """Take RPC-Attention out again: the model computes, bit for bit, what it did before."""
-    if (huggingface := _huggingface()) is not None:
-        huggingface.erase(_of_transformers(_find(model)))
+    modules = [module for module, _ in _find(model)]
+    if (theirs := huggingface()) is not None:
+        theirs.erase(model, modules)
     for module in model.modules():
         swap_back(module)
     notes.write(model, None)
     return model
 
 
-def register(*classes: type[nn.Module]) -> None:
-    """Let `robustify` find modules of these classes, whose forward calls `scaled_dot_product_attention` once."""
-    for each in classes:
-        if not isinstance(each, type) or not issubclass(each, nn.Module):
-            raise DtypeError(f"{each!r} is not a class of torch.nn.Module; register the class of your attention module")
-        _REGISTERED.add(each)
+def huggingface() -> Any:
+    """What we have for transformers, where that is in use and new enough to have an attention interface."""
+    if "transformers.modeling_utils" not in sys.modules:
+        return None
+    try:
+        from . import huggingface as theirs
+    except ImportError:
+        return None
+    theirs.register()
+    return theirs
 
 
-def _find(model: nn.Module) -> list[tuple[nn.Module, type[Robust]]]:
-    """The model's attention modules in order, each with the way to put a pursuit into it."""
+def _find(model: nn.Module) -> Found:
+    if not isinstance(model, nn.Module):
+        raise DtypeError(f"model is a {type(model).__name__}; expected a torch.nn.Module")
     crossing = {id(m.multihead_attn) for m in model.modules() if isinstance(m, nn.TransformerDecoderLayer)}
     found = [(module, _kind(module)) for module in model.modules() if id(module) not in crossing]
     return [(module, kind) for module, kind in found if kind is not None]
@@ -103,36 +100,21 @@ def _find(model: nn.Module) -> list[tuple[nn.Module, type[Robust]]]:
 
 def _kind(module: nn.Module) -> type[Robust] | None:
     if isinstance(module, Robust):
-        return type(module).__bases__[0]
-    if any(c in _REGISTERED or f"{c.__module__}.{c.__qualname__}" in _TIMM for c in type(module).__mro__):
-        return CallsSDPA
-    if isinstance(module, nn.MultiheadAttention):
-        return Multihead
-    if isinstance(module, SelfAttention):
-        return HoldsMechanism
-    huggingface = _huggingface()
-    return huggingface.CallsInterface if huggingface is not None and huggingface.calls_interface(module) else None
+        return kind_of(module)
+    if is_known(module):
+        theirs = huggingface()
+        if theirs is None or not calls(type(module), "ALL_ATTENTION_FUNCTIONS"):
+            return CallsSDPA
+        return theirs.CallsInterface if not getattr(module, "is_cross_attention", False) else None
+    if multihead.takes(module):
+        return multihead.Multihead
+    return HoldsMechanism if isinstance(module, SelfAttention) else None
 
 
-def _huggingface() -> Any:
-    """transformers' side, where it is in use at all."""
-    if "transformers.modeling_utils" not in sys.modules:
-        return None
-    from . import huggingface
-
-    huggingface.register()
-    return huggingface
-
-
-def _of_transformers(found: list[tuple[nn.Module, type[Robust]]]) -> list[nn.Module]:
-    huggingface = _huggingface()
-    return [module for module, kind in found if kind is huggingface.CallsInterface]
-
-
-def _recorded(model: nn.Module, found: list[tuple[nn.Module, type[Robust]]]) -> Any:
+def _recorded(model: nn.Module, found: Found) -> Any:
     choice = notes.read(model)
-    if choice is None and (huggingface := _huggingface()) is not None:
-        choice = huggingface.recorded(_of_transformers(found))
+    if choice is None and (theirs := huggingface()) is not None:
+        choice = theirs.recorded(model, [module for module, _ in found])
     if choice is None:
         raise InputError(
             "no pursuit was given and the model's config records none: pass pursuit=pa.Pursuit(4, 0.5, 'cleaned')"
@@ -143,14 +125,15 @@ def _recorded(model: nn.Module, found: list[tuple[nn.Module, type[Robust]]]) -> 
 def _nothing_found(model: nn.Module) -> str:
     """Name what looks like attention, and what to do about it."""
     classes = Counter(type(m) for m in model.modules())
-    calling = [c for c in classes if "scaled_dot_product_attention" in names_in_forward(c)]
+    ways = ("scaled_dot_product_attention", "ALL_ATTENTION_FUNCTIONS")
+    able = [c for c in classes if any(calls(c, way) for way in ways)]
     named = [c for c in classes if "attention" in c.__name__.lower() or "attn" in c.__name__.lower()]
-    some = ", ".join(f"{classes[c]} × {c.__module__}.{c.__qualname__}" for c in (calling or named)[:4])
+    some = ", ".join(f"{classes[c]} × {c.__module__}.{c.__qualname__}" for c in (able or named)[:4])
     text = f"{type(model).__name__} holds no attention that robustify knows"
-    if calling:
+    if able:
         return (
-            f"{text}, but {some}, which calls scaled_dot_product_attention: run "
-            f"principal_attention.adapt.register({calling[0].__name__}) first, if it attends within one sequence"
+            f"{text}, but {some}: if it attends once, and within one sequence, run "
+            f"principal_attention.adapt.register({able[0].__name__}) first"
         )
     how = "write pa.rpc_attention(k, v, q=q, pursuit=…) where softmax(q kᵀ) v is computed"
     return f"{text}, but {some}: {how}" if some else f"{text} nor any module that looks like attention: {how}"

@@ -6,18 +6,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .._sdpa import as_bias
 from ..errors import InputError
-from .swap import Robust, Swapped, visible_keys
+from .swap import Answers, Robust, Swapped, visible_keys
 
 
 class Multihead(Robust):
     """The module's own projections around `rpc_attention`; weights are never returned, since there is no one matrix."""
 
     # An encoder layer asks this before it hands the whole layer, attention included, to a kernel of its own.
-    _qkv_same_embed_dim = property(lambda self: False)
+    _qkv_same_embed_dim = Answers(False)
 
     @classmethod
     def refuse(cls, module: nn.Module) -> None:
+        super().refuse(module)
         assert isinstance(module, nn.MultiheadAttention)
         if module.bias_k is not None or module.add_zero_attn or module.in_proj_weight is None:
             raise InputError(
@@ -54,22 +56,31 @@ class Multihead(Robust):
         return (out.squeeze(0) if single else out if first else out.transpose(0, 1)), None
 
 
+def takes(module: nn.Module) -> bool:
+    """Plain torch's own; a subclass with a forward of its own may do anything around it."""
+    return isinstance(module, nn.MultiheadAttention) and type(module).forward is nn.MultiheadAttention.forward
+
+
 def _masks(padding: Tensor | None, mask: Tensor | None, q: Tensor) -> tuple[Tensor | None, Tensor | None, bool]:
     """Key mask, attention mask and whether it is causal; in `MultiheadAttention` a boolean True means "not to see"."""
     if mask is not None:
         mask = mask.logical_not() if mask.dtype == torch.bool else mask
         if mask.ndim == 3:  # (B·H, N, N)
             mask = mask.reshape(*q.shape[:2], *mask.shape[-2:])
-    seen, triangular = visible_keys(mask, q, q)
+    seen, triangular = visible_keys(mask, q, q.shape[-2])
     if padding is not None:
-        padding = padding.reshape(-1, 1, padding.shape[-1])  # (B, 1, N)
-        if padding.dtype != torch.bool:  # additive, as encoders make it; a finite bias on keys would be lost here
-            padding = padding == -torch.inf
-        seen = ~padding if seen is None else seen & ~padding
+        padding = padding.reshape(-1, 1, 1, padding.shape[-1])  # (B, 1, 1, N)
+        padding = padding.logical_not() if padding.dtype == torch.bool else padding
+        unpadded, _ = visible_keys(padding, q, q.shape[-2])
+        assert unpadded is not None
+        seen = unpadded if seen is None else seen & unpadded
+        if padding.dtype != torch.bool:  # additive, and perhaps more than a mask
+            bias = as_bias(mask, padding.dtype)
+            mask = padding if bias is None else bias + padding
     return seen, mask, triangular
 
 
 class Padded(Swapped):
     """A `TransformerEncoder` that leaves padded batches as they are: nested tensors cannot go through a pursuit."""
 
-    use_nested_tensor = property(lambda self: False)
+    use_nested_tensor = Answers(False)

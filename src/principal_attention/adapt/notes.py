@@ -14,9 +14,12 @@ _MARK = "principal-attention: "
 
 
 def read(model: nn.Module) -> Any:
-    """The recorded choice as JSON, or None."""
-    marked = [note for note in _notes(model) if note.startswith(_MARK)]
-    return json.loads(marked[-1].removeprefix(_MARK)) if marked else None
+    """The recorded choice as JSON, or None; not yet checked."""
+    marked = [note.removeprefix(_MARK) for note in _notes(model) if note.startswith(_MARK)]
+    try:
+        return json.loads(marked[-1]) if marked else None
+    except json.JSONDecodeError:
+        return marked[-1]
 
 
 def write(model: nn.Module, choice: Choice | None) -> None:

@@ -28,15 +28,22 @@ class _Pursued(Mechanism):
         return repr(self.original)
 
     def attend(self, parts: dict[str, Tensor], mixing: Tensor | None, dim: int, **options: Any) -> Tensor:
-        q = parts.get("q") if self.form == "query" else None
-        return rpc_attention(parts["k"], parts["v"], q=q, pursuit=self.pursuit, model_dim=dim, **options)
+        return rpc_attention(
+            parts["k"], parts["v"], q=parts.get("q") if self.form == "query" else None, pursuit=self.pursuit,
+            model_dim=dim, recompute=getattr(self.original, "recompute", False), **options,
+        )  # fmt: skip
 
 
 class HoldsMechanism(Robust):
-    mechanism = property(lambda self: _Pursued(self.__dict__["mechanism"], self.rpc_pursuit, self.rpc_form))
+    """What the instance holds as its mechanism stays there; this is what its forward finds."""
+
+    @property
+    def mechanism(self) -> Mechanism:
+        return _Pursued(self.__dict__["mechanism"], self.rpc_pursuit, self.rpc_form)
 
     @classmethod
     def refuse(cls, module: nn.Module) -> None:
+        super().refuse(module)
         assert isinstance(module, SelfAttention)
         mechanism = module.__dict__["mechanism"]
         if not isinstance(mechanism, Softmax | Symmetric | RPC):

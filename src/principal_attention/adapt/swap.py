@@ -4,7 +4,6 @@ A chosen attention module keeps its identity, parameters, hooks and names; only 
 attends otherwise. Taking RPC-Attention out again is giving the old class back.
 """
 
-from functools import cache
 from typing import Any
 
 import torch
@@ -17,13 +16,31 @@ from ..errors import InputError
 from ..pursuit import Pursuit, rpc_attention
 from .choice import Form
 
+NEVER = -9999.0  # an additive mask below this hides its key: people write -inf, a dtype's lowest, -1e9 and -1e4
+
 
 class Swapped(nn.Module):
     """Mixed in before a module's own class by `swap`."""
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         made = super().__reduce_ex__(protocol)  # the class is made on the fly, so a pickle names its two parts
-        return (_revive, type(self).__bases__, *made[2:])
+        return (_revive, _parts(self), *made[2:])
+
+
+class Answers:
+    """An attribute that always has this value, and leaves the instance's own value alone for the way back."""
+
+    def __init__(self, value: Any):
+        self.value = value
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self.value
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        instance.__dict__[self.name] = value
+
+    def __set_name__(self, owner: Any, name: str) -> None:
+        self.name = name
 
 
 class Robust(Swapped):
@@ -34,15 +51,22 @@ class Robust(Swapped):
 
     @classmethod
     def refuse(cls, module: nn.Module) -> None:
-        """Raise where `module` has something that RPC-Attention cannot stand in for."""
+        """Raise where RPC-Attention could not stand in for this module's attention, or would not be asked to."""
+        if "forward" in vars(module):
+            raise InputError(
+                f"the forward of a {type(module).__name__} was replaced on the instance, by a patch or by accelerate's "
+                "hooks, so a class's forward is never called: robustify the model before that"
+            )
+        _combined(cls, _parts(module)[1] if isinstance(module, Swapped) else type(module))  # fails here or never
 
     @classmethod
     def has_queries(cls, module: nn.Module) -> bool:
         return True
 
     def rpc_attend(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-        if k.shape[-3] != q.shape[-3]:  # grouped queries: each head cleans its own copy of the shared keys
-            k, v = (t.repeat_interleave(q.shape[-3] // k.shape[-3], dim=-3) for t in (k, v))
+        heads = q.shape[-3] if q.ndim > 3 else 1
+        if q.ndim > 3 and k.shape[-3] != heads:  # grouped queries: each cleans its own copy of the shared keys
+            k, v = (t.repeat_interleave(heads // k.shape[-3], dim=-3) for t in (k, v))
         if self.rpc_form == "symmetric" and q.shape != k.shape:
             raise InputError(
                 f"the queries have shape {tuple(q.shape)} and the keys {tuple(k.shape)}: keys can stand for queries "
@@ -50,7 +74,7 @@ class Robust(Swapped):
             )
         return rpc_attention(
             k, v, q=q if self.rpc_form == "query" else None, pursuit=self.rpc_pursuit,
-            model_dim=k.shape[-3] * k.shape[-1], **options,
+            model_dim=int(heads * k.shape[-1]), **options,
         )  # fmt: skip
 
     def extra_repr(self) -> str:
@@ -59,40 +83,53 @@ class Robust(Swapped):
 
 
 def swap(module: nn.Module, kind: type[Swapped], **attributes: Any) -> None:
-    """Make `module` one of `kind` as well; the attributes, named rpc_…, go with it."""
+    """Make `module` one of `kind` as well, with these attributes."""
     if not isinstance(module, Swapped):
-        module.__class__ = _combined(kind, type(module))  # type: ignore[arg-type]
+        module.__class__ = _combined(kind, type(module))
     for name, value in attributes.items():
         setattr(module, name, value)
 
 
 def swap_back(module: nn.Module) -> None:
     if isinstance(module, Swapped):
-        module.__class__ = type(module).__bases__[1]
-        for name in [name for name in module.__dict__ if name.startswith("rpc_")]:
-            del module.__dict__[name]
+        module.__class__ = _parts(module)[1]
+        for name in ("rpc_pursuit", "rpc_form", "rpc_before"):
+            module.__dict__.pop(name, None)
 
 
-@cache
-def _combined(kind: type[Swapped], original: type[nn.Module]) -> type[Swapped]:
-    return type(f"RPC{original.__name__}", (kind, original), {"__module__": original.__module__})
+def kind_of(module: Swapped) -> Any:
+    return _parts(module)[0]
 
 
-def _revive(kind: type[Swapped], original: type[nn.Module]) -> nn.Module:
-    made = _combined(kind, original)  # type: ignore[arg-type]
+def _parts(module: nn.Module) -> tuple[Any, Any]:
+    """What was mixed in, and the module's own class."""
+    if len(type(module).__bases__) != 2:
+        raise InputError(
+            f"the class of a robustified module was changed again, to {type(module).__name__}, by a parametrization or "
+            "another library: undo that first"
+        )
+    return type(module).__bases__  # type: ignore[return-value]
+
+
+_MADE: dict[Any, Any] = {}
+
+
+def _combined(kind: Any, original: Any) -> Any:
+    if (kind, original) not in _MADE:
+        made = type(f"RPC{original.__name__}", (kind, original), {"__module__": original.__module__})
+        _MADE[kind, original] = made
+    return _MADE[kind, original]
+
+
+def _revive(kind: Any, original: Any) -> Any:
+    made = _combined(kind, original)
     return made.__new__(made)
-
-
-def names_in_forward(module: type[nn.Module]) -> tuple[str, ...]:
-    """The functions and attributes that a class's forward mentions."""
-    return getattr(getattr(module.forward, "__code__", None), "co_names", ())
 
 
 class CallsSDPA(Robust):
     """A module whose forward calls `scaled_dot_product_attention` once: timm's, or a registered one of the user's."""
 
-    # timm's modules ask this to choose the fused call; as a property it hides the instance's own answer.
-    fused_attn = property(lambda self: True)
+    fused_attn = Answers(True)  # timm's modules ask this to choose the call that is intercepted
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         intercept = _Intercept(self)
@@ -100,7 +137,7 @@ class CallsSDPA(Robust):
             out = super().forward(*args, **kwargs)
         if intercept.calls != 1:
             raise InputError(
-                f"{type(self).__bases__[1].__name__}.forward called scaled_dot_product_attention {intercept.calls} "
+                f"{_parts(self)[1].__name__}.forward called scaled_dot_product_attention {intercept.calls} "
                 "times; RPC-Attention stands in for exactly one call: use pa.rpc_attention in the module itself"
             )
         return out
@@ -127,14 +164,14 @@ class _Intercept(TorchFunctionMode):
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Tensor:
-        key_mask, triangular = visible_keys(attn_mask, query, key)
+        key_mask, triangular = visible_keys(attn_mask, query, key.shape[-2])
         return self.module.rpc_attend(
             query, key, value, key_mask=key_mask, attn_mask=attn_mask,
             is_causal=is_causal or triangular, dropout_p=dropout_p, scale=scale,
         )  # fmt: skip
 
 
-def visible_keys(mask: Tensor | None, q: Tensor, k: Tensor) -> tuple[Tensor | None, bool]:
+def visible_keys(mask: Tensor | None, q: Tensor, columns: int) -> tuple[Tensor | None, bool]:
     """What a mask of `scaled_dot_product_attention` says about padding and causality, which mu must know.
 
     Returns the boolean mask of keys that some row may see, ready to be a `key_mask`, and whether no row sees a later
@@ -142,13 +179,12 @@ def visible_keys(mask: Tensor | None, q: Tensor, k: Tensor) -> tuple[Tensor | No
     """
     if mask is None:
         return None, False
-    seen = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
+    seen = mask if mask.dtype == torch.bool else mask > NEVER
+    seen = seen.expand(*seen.shape[:-1], columns)
     shared = seen.shape[-2] == 1  # all rows see the same keys
-    square = q.shape[-2] == k.shape[-2] > 1 and not shared
+    square = q.shape[-2] == columns > 1 and not shared
     triangular = square and lean_allowed() and not bool(seen.triu(1).any())
     keys = seen[..., 0, :] if shared else seen.any(-2)
-    if keys.shape[-1] == 1:
-        keys = keys.expand(*keys.shape[:-1], k.shape[-2])
     if keys.ndim > 1:
-        keys = keys.reshape((1,) * (k.ndim - 1 - keys.ndim) + keys.shape)
+        keys = keys.reshape((1,) * (q.ndim - 1 - keys.ndim) + keys.shape)
     return keys, triangular
