@@ -226,11 +226,11 @@ def tables(rounds: int) -> list[str]:
 
 REMARKS = """## Remarks
 
-- At N = 197 a pass takes 5 ms and memory traffic is the rest: the forward of `paper` and `authors` is at its aim, a few
-  percent above or below it from run to run.
+- At N = 197 a pass takes 5 ms and memory traffic is the rest: the forward is at its aim, a few percent above or
+  below it from run to run.
 - At N = 197 the explicit version's time follows the page faults of its 7 MiB matrices, which differ from process to
   process: with 16,000 to 18,000 a call it took 2.5 to 2.95 times the fast path's time, with 2,700 1.65 times. Runs
-  of this benchmark gave 1.4 to 2.5. The aim of 2.5 is met at N = 1025 and not reliably at N = 197.
+  of this benchmark gave 1.4 to 2.7. The aim of 2.5 is met at N = 1025 and not reliably at N = 197.
 - `recompute=True` trades time for memory that hardly grows with n: less than the default at n = 6, more at n = 2."""
 
 
