@@ -121,6 +121,17 @@ def test_a_mask_may_hide_earlier_tokens_while_decoding(name):
         torch.testing.assert_close(out, outs[0])
 
 
+@torch.no_grad()
+def test_a_prompt_of_one_token_with_a_mask_of_its_own():
+    from transformers import DynamicCache
+
+    model, ids = pa.robustify(build("llama", torch.float64), pursuit=Pursuit(3, 0.3)), inputs("llama")["input_ids"]
+    cache = DynamicCache(config=model.config)
+    first = model(ids[:, :1], attention_mask=torch.ones(2, 1, 1, 1, dtype=torch.bool), past_key_values=cache).logits
+    second = model(ids[:, 1:2], past_key_values=cache).logits
+    torch.testing.assert_close(torch.cat([first, second], 1), model(ids[:, :2], use_cache=False).logits)
+
+
 def test_caches_that_cannot_be_exact_are_refused():
     from transformers import DynamicCache, StaticCache
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
-from transformers.cache_utils import Cache, DynamicLayer, EncoderDecoderCache
+from transformers.cache_utils import Cache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import bidirectional_mask_function, causal_mask_function, sdpa_mask
 
@@ -19,6 +19,7 @@ from ..cache import PursuitCache
 from ..errors import InputError
 from ..pursuit import Pursuit
 from .choice import Choice
+from .decoding import pursuit_layer
 from .registry import calls, is_known
 from .swap import Robust, swap, visible_keys
 
@@ -41,7 +42,7 @@ class CallsInterface(Robust):
             )
         past = next((x for x in (*args, *kwargs.values()) if isinstance(x, Cache)), None)
         if past is not None:
-            kwargs["pursuit_cache"] = _layer_of(past, self).lend()
+            kwargs["pursuit_cache"] = pursuit_layer(past, self.layer_idx, getattr(self, "is_causal", False)).lend()
         return super().forward(*args, **kwargs)
 
 
@@ -193,7 +194,7 @@ def _attend(
         raise InputError("RPC-Attention makes no attention matrix to return; pa.restore(model) and use eager attention")
     if mask is not None:  # of the caller's own, or a model's unusual one
         padding, triangular = visible_keys(mask, query, columns)
-        if rows == columns and not torch.compiler.is_compiling():
+        if rows == columns > 1 and not torch.compiler.is_compiling():
             causal = triangular
     if pursuit_cache is not None:
         if not causal:
@@ -212,69 +213,3 @@ def _check_plain(module: Any) -> None:
     """A layer that was not chosen; in a model where none was, "rpc" was set by hand and would do nothing."""
     if not hasattr(module.config, "rpc"):
         raise InputError('attention was set to "rpc" and no layer has a pursuit: call pa.robustify(model, pursuit=…)')
-
-
-class PursuitLayer(DynamicLayer):
-    """A layer of transformers' cache that holds the pursuit's own: every pass keeps its keys, values are kept once."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.pursuit, self._lent = PursuitCache(), False
-
-    def lend(self) -> PursuitCache:
-        """To a layer with RPC-Attention, whose forward calls `update` next."""
-        self._lent = True
-        return self.pursuit
-
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Only the new rows: `rpc_attention` appends them to what it keeps itself."""
-        if not self._lent:
-            raise InputError(
-                "this cache was filled with RPC-Attention and is now given to a layer without: take a new one"
-            )
-        self.is_initialized, self._lent = True, False
-        return key_states, value_states
-
-    def get_seq_length(self) -> int:
-        return self.pursuit.length
-
-    def reset(self) -> None:
-        self.pursuit, self.is_initialized = PursuitCache(), False
-
-    def crop(self, tokens_to_remove: int) -> None:
-        self.pursuit.crop(self.pursuit.length - abs(tokens_to_remove))
-
-    def batch_select_indices(self, indices: Tensor) -> None:
-        self.pursuit.select(indices)
-
-    def reorder_cache(self, beam_idx: Tensor) -> None:
-        self.pursuit.select(beam_idx)
-
-    def batch_repeat_interleave(self, repeats: int) -> None:
-        self.pursuit.repeat(repeats)
-
-    def offload(self) -> None:
-        """Stays where it is."""
-
-    prefetch = offload
-
-
-def _layer_of(past: Cache, module: CallsInterface) -> PursuitLayer:
-    """This module's layer of the cache, turned into a `PursuitLayer` while it is still empty."""
-    cache: Any = past.self_attention_cache if isinstance(past, EncoderDecoderCache) else past
-    index = module.layer_idx
-    if index is None or not getattr(module, "is_causal", False):
-        raise InputError("RPC-Attention caches causal layers only: pass use_cache=False")
-    while cache.layer_class_to_replicate is not None and len(cache.layers) <= index:
-        cache.layers.append(cache.layer_class_to_replicate())
-    layer = cache.layers[index]
-    if isinstance(layer, PursuitLayer):
-        return layer
-    if type(layer) is not DynamicLayer or layer.get_seq_length():
-        what = f"a {type(layer).__name__}" if type(layer) is not DynamicLayer else "one filled without RPC-Attention"
-        raise InputError(
-            f"layer {index} of the cache is {what}; RPC-Attention needs a new DynamicCache without a window, since "
-            "every pass keeps its own keys: pass use_cache=False, or such a cache"
-        )
-    cache.layers[index] = PursuitLayer()
-    return cache.layers[index]
