@@ -5,8 +5,8 @@
 
 The folder holds `deit-tiny/model.safetensors` (timm's deit_tiny_patch16_224), `imagenet-val-2000/*.parquet` (columns
 image and label, 224×224), `minilm-l6` (all-MiniLM-L6-v2) and `sst2/validation.parquet` (column sentence). Each setting
-is one line of runs/drop-in/records.jsonl as soon as it is measured; a killed run goes on from there. About an hour on
-two cores.
+is one line of runs/drop-in/records.jsonl as soon as it is measured; a killed run goes on from there. Between one and
+two hours on two cores.
 """
 
 import argparse

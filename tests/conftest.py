@@ -1,3 +1,7 @@
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -16,3 +20,14 @@ def make():
         return [torch.randn(shape, generator=random, dtype=torch.float64).to(dtype) for _ in range(count)]
 
     return tensors
+
+
+@pytest.fixture(scope="session")
+def python():
+    """python(code, *arguments, **environment): run code in a process of its own, where nothing is imported yet."""
+
+    def run(code: str, *arguments: object, **environment: str):
+        command = [sys.executable, "-W", "ignore", "-c", code, *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, check=False)
+
+    return run

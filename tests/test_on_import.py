@@ -1,15 +1,6 @@
 """`import principal_attention` waits for torchvision and transformers instead of loading them."""
 
-import os
-import subprocess
-import sys
-
 import pytest
-
-
-def python(code):
-    command = [sys.executable, "-W", "ignore", "-c", code]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ)
 
 
 @pytest.mark.parametrize(
@@ -19,11 +10,11 @@ def python(code):
         "import principal_attention._torchvision, torchvision; print(torchvision.ops.nms is not None, 192)",
     ],
 )
-def test_torchvision_imports_whatever_it_was_built_for(code):
+def test_torchvision_imports_whatever_it_was_built_for(python, code):
     assert "192" in (done := python(code)).stdout, done.stderr
 
 
-def test_asking_for_a_module_does_not_spend_the_hook():
+def test_asking_for_a_module_does_not_spend_the_hook(python):
     """transformers asks whether torchvision is there before anybody imports it."""
     code = (
         "import principal_attention, importlib.util as u, sys;"
@@ -35,7 +26,7 @@ def test_asking_for_a_module_does_not_spend_the_hook():
     assert (done := python(code)).stdout.strip() == "True torchvision", done.stderr
 
 
-def test_modules_that_are_not_there_stay_missing_and_other_errors_pass():
+def test_modules_that_are_not_there_stay_missing_and_other_errors_pass(python):
     code = (
         "import sys, principal_attention as pa\n"
         "from principal_attention._on_import import _Finder, _torchvision\n"
@@ -49,7 +40,7 @@ def test_modules_that_are_not_there_stay_missing_and_other_errors_pass():
 
 
 @pytest.mark.parametrize("order", ["principal_attention, transformers.modeling_utils", None])
-def test_an_old_transformers_is_left_alone(order, tmp_path):
+def test_an_old_transformers_is_left_alone(python, order, tmp_path):
     """One without an attention interface neither breaks the import nor other models."""
     package = tmp_path / "transformers"
     package.mkdir()

@@ -1,6 +1,5 @@
 """The package as a stranger gets it: a wheel, an import that needs torch alone, types."""
 
-import os
 import subprocess
 import sys
 import zipfile
@@ -13,12 +12,6 @@ import principal_attention as pa
 ROOT = Path(__file__).parents[1]
 
 
-def python(code, **environment):
-    return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | environment, check=False
-    )
-
-
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     out = tmp_path_factory.mktemp("wheel")
@@ -29,7 +22,7 @@ def wheel(tmp_path_factory):
     return found
 
 
-def test_the_wheel_installs_and_works(wheel, tmp_path):
+def test_the_wheel_installs_and_works(python, wheel, tmp_path):
     names = zipfile.ZipFile(wheel).namelist()
     assert "principal_attention/py.typed" in names
     assert not [n for n in names if n.startswith(("tests", "benchmarks", "docs"))]
@@ -45,7 +38,7 @@ def test_the_wheel_installs_and_works(wheel, tmp_path):
     assert (tmp_path / "bin" / "principal").exists()
 
 
-def test_importing_needs_torch_alone_and_loads_nothing_heavy():
+def test_importing_needs_torch_alone_and_loads_nothing_heavy(python):
     heavy = ("sklearn", "scipy", "matplotlib", "timm", "transformers", "torchvision", "typer", "rich", "torch._dynamo")
     code = (
         "import torch, sys; before = set(sys.modules); import principal_attention;"
@@ -56,7 +49,7 @@ def test_importing_needs_torch_alone_and_loads_nothing_heavy():
     assert not [name for name in heavy if f"'{name}" in added], added
 
 
-def test_a_missing_extra_is_named_with_the_command_that_installs_it():
+def test_a_missing_extra_is_named_with_the_command_that_installs_it(python):
     block = "import sys; sys.modules['sklearn'] = None; sys.modules['sklearn.base'] = None;"
     assert python(block + "from principal_attention import *; Pursuit()").returncode == 0
     done = python(block + "import principal_attention as pa; pa.RobustPCA")

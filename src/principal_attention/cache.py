@@ -58,7 +58,7 @@ class PursuitCache:
             return
         for rows in (*self._keys, self._values, self._sums):
             rows.select(indices)
-        self._mask = None if self._mask is None else self._mask[indices]
+        self._mask = None if self._mask is None else self._mask[indices.to(self._mask.device)]
         for name in ("k", "v"):
             shape, *rest = self._made_for[name]
             self._made_for[name] = ((self._values.batch, *shape[1:]), *rest)

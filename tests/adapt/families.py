@@ -126,3 +126,10 @@ def run(name, model, dtype=torch.float32):
     out = model(**given)
     out = out if isinstance(out, torch.Tensor) else out[0]
     return out[given["attention_mask"].bool()] if "attention_mask" in given else out
+
+
+def positions(name, mask):
+    """A sentence's positions count its own words, as `generate` has it and tokenizers that pad on the right."""
+    if name == "distilbert":
+        return {}  # it takes none
+    return {"position_ids": (mask.long().cumsum(-1) - 1).clamp(min=0) + (2 if name == "roberta" else 0)}

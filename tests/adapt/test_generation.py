@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import principal_attention as pa
-from families import CAUSAL, build, inputs
+from families import CAUSAL, build, inputs, positions
 from principal_attention import InputError, Pursuit
 
 STRATEGIES = {
@@ -56,22 +56,18 @@ def test_chunks_through_the_cache_give_the_logits_of_one_call(name, form):
     model = pa.robustify(build(name, torch.float64), pursuit=Pursuit(4, 0.3), layers=[0, 1], form=form)
     given = inputs(name)
     ids, mask = given["input_ids"], given["attention_mask"]
-    full = model(ids, attention_mask=mask, use_cache=False, **_positions(mask))[0]
+    full = model(ids, attention_mask=mask, use_cache=False, **positions(name, mask))[0]
     for cache in (DynamicCache(), DynamicCache(config=model.config)):
         rows, start = [], 0
         for size in (5, 1, 3, 2):
             new = slice(start, start + size)
-            positions = {k: v[:, new] for k, v in _positions(mask).items()}
-            out = model(ids[:, new], attention_mask=mask[:, : start + size], past_key_values=cache, **positions)
+            placed = {k: v[:, new] for k, v in positions(name, mask).items()}
+            out = model(ids[:, new], attention_mask=mask[:, : start + size], past_key_values=cache, **placed)
             rows.append(out.logits)
             start += size
             assert cache.get_seq_length() == cache.get_seq_length(2) == start  # chosen and plain layers agree
         valid = mask.bool()
         assert (torch.cat(rows, 1) - full)[valid].abs().max() < 1e-9 * full.abs().max()
-
-
-def _positions(mask):
-    return {"position_ids": (mask.cumsum(-1) - 1).clamp(min=0)}
 
 
 @torch.no_grad()
@@ -115,7 +111,7 @@ def test_a_mask_may_hide_earlier_tokens_while_decoding(name):
             cache = DynamicCache(config=model.config)
             model(ids[:, :10], past_key_values=cache)
             outs.append(
-                model(ids[:, 10:], attention_mask=mask, past_key_values=cache, **_positions(shown[:, :1])).logits
+                model(ids[:, 10:], attention_mask=mask, past_key_values=cache, **positions(name, shown[:, :1])).logits
             )
     for out in outs[1:]:
         torch.testing.assert_close(out, outs[0])

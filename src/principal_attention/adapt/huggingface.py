@@ -20,8 +20,9 @@ from ..errors import InputError
 from ..pursuit import Pursuit
 from .choice import Choice
 from .decoding import pursuit_layer
+from .masks import visible_keys
 from .registry import calls, is_known
-from .swap import Robust, swap, visible_keys
+from .swap import Robust, swap
 
 NAME = "rpc"
 DEFAULT = Choice({0: Pursuit()}, "query")  # the paper's main setting, where a config says nothing

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from .._sdpa import as_bias
 from ..errors import InputError
-from .swap import Answers, Robust, Swapped, visible_keys
+from .masks import visible_keys
+from .swap import Answers, Robust, Swapped
 
 
 class Multihead(Robust):

@@ -6,17 +6,14 @@ attends otherwise. Taking RPC-Attention out again is giving the old class back.
 
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from .._sdpa import lean_allowed
 from ..errors import InputError
 from ..pursuit import Pursuit, rpc_attention
 from .choice import Form
-
-NEVER = -9999.0  # an additive mask below this hides its key: people write -inf, a dtype's lowest, -1e9 and -1e4
+from .masks import visible_keys
 
 
 class Swapped(nn.Module):
@@ -169,22 +166,3 @@ class _Intercept(TorchFunctionMode):
             query, key, value, key_mask=key_mask, attn_mask=attn_mask,
             is_causal=is_causal or triangular, dropout_p=dropout_p, scale=scale,
         )  # fmt: skip
-
-
-def visible_keys(mask: Tensor | None, q: Tensor, columns: int) -> tuple[Tensor | None, bool]:
-    """What a mask of `scaled_dot_product_attention` says about padding and causality, which mu must know.
-
-    Returns the boolean mask of keys that some row may see, ready to be a `key_mask`, and whether no row sees a later
-    key. The second needs a look at the values, so under a compiler it is False and the caller's flag decides.
-    """
-    if mask is None:
-        return None, False
-    seen = mask if mask.dtype == torch.bool else mask > NEVER
-    seen = seen.expand(*seen.shape[:-1], columns)
-    shared = seen.shape[-2] == 1  # all rows see the same keys
-    square = q.shape[-2] == columns > 1 and not shared
-    triangular = square and lean_allowed() and not bool(seen.triu(1).any())
-    keys = seen[..., 0, :] if shared else seen.any(-2)
-    if keys.ndim > 1:
-        keys = keys.reshape((1,) * (q.ndim - 1 - keys.ndim) + keys.shape)
-    return keys, triangular
