@@ -305,9 +305,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="keep the tables in docs/results/drop-in.md")
     options = parser.parse_args()
-    folder = os.environ.get("PRINCIPAL_DATA")
-    if folder is None or not (Path(folder) / "deit-tiny").is_dir():
-        sys.exit("PRINCIPAL_DATA must name a folder that holds deit-tiny/ and imagenet-val-2000/")
+    folder = os.environ.get("PRINCIPAL_DATA", "")
+    needed = ("deit-tiny", "imagenet-val-2000", "minilm-l6", "sst2")
+    if missing := [name for name in needed if not (Path(folder) / name).is_dir()]:
+        sys.exit(f"PRINCIPAL_DATA is {folder!r}; expected a folder that also holds {', '.join(missing)} (see --help)")
     sweep = Sweep(Path(folder))
     lines = [*report(sweep), "", MINILM, "", *Sentences(Path(folder), sweep.records).report()]
     print("\n".join(lines))
