@@ -30,6 +30,14 @@ class Choice:
         return cls._checked(pursuit, form, count)
 
     @classmethod
+    def given(cls, pursuit: Any, layers: Layers, form: str, count: int) -> "Choice":
+        """The same, where a pursuit may also be a dict of its fields, and a layer's number a string, as in JSON."""
+        if isinstance(pursuit, Mapping):
+            by_layer = all(isinstance(each, Pursuit | Mapping) for each in pursuit.values())
+            pursuit = {_index(i): _pursuit(x) for i, x in pursuit.items()} if by_layer else _pursuit(pursuit)
+        return cls.of(pursuit, layers, form, count)
+
+    @classmethod
     def _checked(cls, pursuits: Mapping[Any, Any], form: Any, count: int) -> "Choice":
         for index, each in pursuits.items():
             if not isinstance(each, Pursuit):
@@ -75,7 +83,13 @@ def _plain(pursuit: Pursuit) -> dict[str, Any]:
     return {name: "inf" if x == math.inf else x for name, x in pursuit.given().items()}
 
 
-def _pursuit(given: dict[str, Any]) -> Pursuit:
+def _index(given: Any) -> Any:
+    return int(given) if isinstance(given, str) and given.isdecimal() else given
+
+
+def _pursuit(given: Any) -> Pursuit:
+    if isinstance(given, Pursuit):
+        return given
     known = {f.name for f in fields(Pursuit)}
     if unknown := sorted(set(given) - known):
         raise InputError(f"a pursuit has no field {unknown[0]!r}; expected {', '.join(sorted(known))}")

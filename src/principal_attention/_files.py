@@ -1,0 +1,47 @@
+"""Writing so that a kill or a full disk leaves either the old file or the new one, never half of one."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Write to the path this yields; it takes the place of `path` when the block ends without an error."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        yield partial
+        sync(partial)
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    with replacing(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def write_jsonl(path: Path, objects: list[dict[str, Any]]) -> None:
+    write_text(path, "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in objects))
+
+
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    """The whole lines of a file; a last line that a kill cut short is left out."""
+    if not path.exists():
+        return []
+    *lines, _cut = path.read_text(encoding="utf-8").split("\n")
+    return [json.loads(line) for line in lines]
+
+
+def sync(path: Path) -> None:
+    """Have the file, or the folder's list of files, on the disk itself."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,1 @@
+"""A model becomes numbers, and numbers become records."""

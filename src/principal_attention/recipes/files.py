@@ -1,0 +1,129 @@
+"""Reading a recipe: built in or a file, on top of its `base`, with `key=value` on top of that, then checked."""
+
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from .._files import write_text
+from ..errors import InputError
+from .schema import Recipe
+
+BUILT_IN = Path(__file__).parent
+
+
+def list_recipes() -> list[str]:
+    """The built-in ones, as `cifar10/symvit`; names that begin with `_` are there to be inherited."""
+    found = (path.relative_to(BUILT_IN).with_suffix("") for path in BUILT_IN.rglob("*.yaml"))
+    return sorted(str(path.as_posix()) for path in found if not path.name.startswith("_"))
+
+
+def find_recipe(name: str | Path) -> Path:
+    """A file, a run's folder, or the name of a built-in recipe."""
+    given = Path(name)
+    for path in (given, given / "recipe.yaml", BUILT_IN / f"{name}.yaml"):
+        if path.is_file():
+            return path
+    close = difflib.get_close_matches(str(name), list_recipes(), n=1, cutoff=0.4)
+    hint = f"did you mean {close[0]}?" if close else "`principal list recipes` names them"
+    raise InputError(f"there is no recipe {name}: expected a YAML file or a built-in name; {hint}")
+
+
+def read_recipe(name: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """The recipe, checked; each override is `section.key=value`, the value written as in YAML."""
+    path = find_recipe(name)
+    content = _inherit(path, ())
+    if path.name != "recipe.yaml":
+        content.setdefault("name", "-".join(_words(path)))
+    for override in overrides:
+        _override(content, override)
+    return check(content, f"recipe {name}")
+
+
+def write_recipe(path: Path, recipe: Recipe) -> None:
+    write_text(path, yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
+
+
+def check(content: Any, what: str) -> Recipe:
+    try:
+        return Recipe.model_validate(content)
+    except ValidationError as wrong:
+        raise InputError(f"{what}: {'; '.join(_sentence(error) for error in wrong.errors()[:3])}") from wrong
+
+
+def _words(path: Path) -> tuple[str, ...]:
+    return path.relative_to(BUILT_IN).with_suffix("").parts if path.is_relative_to(BUILT_IN) else (path.stem,)
+
+
+def _inherit(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
+    if path in above:
+        raise InputError(f"recipe {above[0]} inherits from itself: {' → '.join(p.stem for p in (*above, path))}")
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as wrong:
+        raise InputError(f"{path} is not YAML: {' '.join(str(wrong).split())}") from wrong
+    if not isinstance(content, dict):
+        raise InputError(f"{path} holds {type(content).__name__}; expected keys and values, as in `seed: 0`")
+    base = content.pop("base", None)
+    if base is None:
+        return content
+    beside = path.parent / f"{base}.yaml"
+    below = beside if beside.is_file() else find_recipe(base)
+    return _merge(_inherit(below, (*above, path)), content)
+
+
+def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Sections are merged key by key; anything else is replaced."""
+    merged = dict(below)
+    for key, value in above.items():
+        both = isinstance(merged.get(key), dict) and isinstance(value, dict)
+        merged[key] = _merge(merged[key], value) if both else value
+    return merged
+
+
+def _override(content: dict[str, Any], override: str) -> None:
+    keys, sign, text = override.partition("=")
+    if not sign or not all(keys.split(".")):
+        raise InputError(f"{override!r} is not an override; expected section.key=value, as in optimizer.lr=1e-3")
+    *sections, last = keys.split(".")
+    for section in sections:
+        if content.get(section) is None:
+            content[section] = {}
+        if not isinstance(content[section], dict):
+            raise InputError(f"{override!r}: {section} is {content[section]!r} and has no keys of its own")
+        content = content[section]
+    try:
+        content[last] = yaml.safe_load(text)
+    except yaml.YAMLError as wrong:
+        raise InputError(f"{override!r}: the value is not YAML: {' '.join(str(wrong).split())}") from wrong
+
+
+def _sentence(error: Any) -> str:
+    place = [part for part in error["loc"] if isinstance(part, str)]
+    where = ".".join(place)
+    if error["type"] == "extra_forbidden":
+        known = list(_section(place[:-1]).model_fields)
+        close = difflib.get_close_matches(place[-1], known, n=1, cutoff=0.5)
+        return f"unknown key {where}; " + (f"did you mean {close[0]}?" if close else f"expected {', '.join(known)}")
+    if error["type"] == "missing":
+        return f"{where} is missing"
+    message = error["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    if error["type"] == "value_error":
+        return f"{where}: {message}" if where else message
+    return f"{where} is {error['input']!r}; expected {message}"
+
+
+def _section(place: list[str]) -> type[BaseModel]:
+    """The class of the section at this place, looking through `Section | None`."""
+    section: Any = Recipe
+    for key in place:
+        annotation = section.model_fields[key].annotation
+        section = next((c for c in (annotation, *get_args(annotation)) if _is_section(c)), section)
+    return section  # type: ignore[no-any-return]
+
+
+def _is_section(candidate: Any) -> bool:
+    return isinstance(candidate, type) and issubclass(candidate, BaseModel)

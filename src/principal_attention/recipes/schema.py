@@ -1,0 +1,126 @@
+"""Every key a recipe may have, its range and its default."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), allow_inf_nan=False)
+
+
+class Model(Section):
+    """A model from scratch: a name that timm knows, ours among them, and what it is called with."""
+
+    name: str
+    options: dict[str, Any] = {}
+
+
+class Robustify(Section):
+    """RPC-Attention put into the model, as by `pa.robustify`."""
+
+    preset: str = "cleaned"
+    iterations: Count = 4
+    lam: Annotated[float, Field(ge=0, allow_inf_nan=True)] = 0.5
+    layers: Literal["first", "all"] | list[int] = "first"
+    form: Literal["auto", "query", "symmetric"] = "auto"
+
+
+class Data(Section):
+    """Where the images are: `digits`, a name on the hub, a parquet file or folder, or a folder of class folders."""
+
+    source: str
+    subset: str | None = None  # the hub's configuration name
+    train: str = "train"
+    validation: str | None = None  # the first of validation, val, test that is there
+    holdout: int = Field(0, ge=0)  # take this many of the training images for validation instead
+    image: str | None = None  # columns; found by type when not named
+    label: str | None = None
+    streaming: bool = False
+    length: Count | None = None  # training images in a stream that does not say
+    shuffle_buffer: Count = 10_000  # images a stream is shuffled among
+    limit: Count | None = None  # use only so many images of each split
+    image_size: Count | None = None  # the model's, when not given
+    mean: list[float] | None = None  # the model's
+    std: list[Positive] | None = None
+
+
+class Augment(Section):
+    """What is done to training images; the defaults are nothing."""
+
+    crop: Literal["none", "pad", "resized"] = "none"
+    padding: int = Field(4, ge=0)  # of crop "pad"
+    flip: Share = 0.0
+    rand_augment: str | None = None  # timm's notation, rand-m9-mstd0.5-inc1
+    color_jitter: NotNegative = 0.0  # not used beside rand_augment, as in timm
+    interpolation: Literal["bilinear", "bicubic", "random"] = "bicubic"
+    erasing: Share = 0.0
+    mixup: NotNegative = 0.0
+    cutmix: NotNegative = 0.0
+    repeats: Count = 1  # repeated augmentation: each image so many times in a batch
+
+
+class Optimizer(Section):
+    name: str = "adamw"  # timm's names
+    lr: Positive = 1e-3
+    lr_batch: Count | None = None  # lr is for this batch size, and grows with the real one
+    weight_decay: NotNegative = 0.05
+    momentum: Share = 0.9
+    betas: tuple[Share, Share] | None = None
+    clip: Positive | None = None  # largest norm of the gradient
+
+
+class Schedule(Section):
+    epochs: Count = 10
+    warmup_epochs: NotNegative = 0
+    warmup_lr: NotNegative = 1e-6
+    min_lr: NotNegative = 1e-5
+    per: Literal["step", "epoch"] = "step"  # how often the learning rate moves
+
+    @model_validator(mode="after")
+    def _warm_up_fits(self) -> "Schedule":
+        if self.warmup_epochs and self.warmup_epochs >= self.epochs:
+            raise ValueError(f"warmup_epochs is {self.warmup_epochs:g}; expected less than epochs, {self.epochs}")
+        return self
+
+
+class Training(Section):
+    batch_size: Count = 64  # of one optimizer step, over all processes
+    accumulate: Count = 1  # parts that a process's share of the batch is computed in
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"
+    smoothing: Share = 0.0
+    ema: Annotated[float, Field(gt=0, lt=1)] | None = None  # decay; the averaged weights become the run's model
+    workers: int | None = Field(None, ge=0)  # that load images; None: as many as there are cores to spare, up to 8
+    log_every: Count = 20  # steps
+    checkpoint_minutes: NotNegative = 10  # and after every epoch
+
+
+class Recipe(Section):
+    name: str
+    seed: int = Field(0, ge=0)
+    model: Model | None = None
+    init_from: str | None = None  # timm:NAME@weights, hf:FOLDER, or a finished run
+    robustify: Robustify | None = None
+    data: Data
+    augment: Augment = Augment()
+    optimizer: Optimizer = Optimizer()
+    schedule: Schedule = Schedule()
+    training: Training = Training()
+
+    @field_validator("name")
+    @classmethod
+    def _is_a_folder_name(cls, name: str) -> str:
+        if not name or name.startswith(".") or set(name) & set('/\\:*?"<>|'):
+            raise ValueError("expected a name that can be a folder's")
+        return name
+
+    @model_validator(mode="after")
+    def _has_one_model(self) -> "Recipe":
+        if (self.model is None) == (self.init_from is None):
+            raise ValueError("expected either model (from scratch) or init_from (pretrained)")
+        return self

@@ -1,0 +1,181 @@
+"""Which examples make up each step, whatever the number of processes, and a loader that can begin at any step."""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+from .._random import words
+from ..errors import InputError
+
+Key = tuple[int, int]  # which example, and which draw of random numbers
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The batches of a training: step s is the same set of examples and draws however it is divided.
+
+    An epoch has as many examples as the data; with `repeats` each of a part of them comes several times in a batch.
+    """
+
+    examples: int
+    batch_size: int
+    seed: int = 0
+    repeats: int = 1
+    shuffle: bool = True
+
+    def __post_init__(self) -> None:
+        if self.examples < self.batch_size:
+            raise InputError(
+                f"training.batch_size is {self.batch_size} and there are {self.examples} training examples; "
+                "expected at least one full batch"
+            )
+
+    @property
+    def epoch_steps(self) -> int:
+        return self.examples // self.batch_size  # an incomplete last batch is left out, as in DeiT
+
+    def shard(self, step: int, part: int, parts: int) -> list[Key]:
+        """Part `part` of `parts` of a step's batch.
+
+        A part takes a slice of the first half and its mirror image in the second half: mixup pairs an example with
+        its mirror image, so partners always come to the same part.
+        """
+        half = self.batch_size // (2 * parts)
+        if self.batch_size % (2 * parts) == 0:
+            front = range(part * half, (part + 1) * half)
+            places = [*front, *(self.batch_size - 1 - place for place in reversed(front))]
+        else:
+            each = self.batch_size // parts
+            places = list(range(part * each, (part + 1) * each))
+        epoch, at = divmod(step, self.epoch_steps)
+        order = _order(self, epoch)
+        first = at * self.batch_size
+        return [(int(order[first + place]), step * self.batch_size + place) for place in places]
+
+
+@lru_cache(maxsize=2)
+def _order(plan: Plan, epoch: int) -> Any:
+    wanted = plan.epoch_steps * plan.batch_size
+    order = np.arange(plan.examples)
+    if plan.shuffle:
+        order = np.random.default_rng(words("order", plan.seed, epoch)).permutation(plan.examples)
+    return np.repeat(order, plan.repeats)[:wanted]
+
+
+@dataclass(frozen=True)
+class Place:
+    """One process among several."""
+
+    rank: int = 0
+    world: int = 1
+
+
+def training_loader(
+    examples: Any,
+    plan: Plan,
+    steps: range,
+    *,
+    place: Place,
+    accumulate: int,
+    workers: int,
+    stack: Callable[[list[Any]], Any],
+    shuffle_buffer: int = 0,
+    pin: bool = False,
+) -> Iterator[Any]:
+    """This process's parts of the batches of these steps, `accumulate` a step, in order."""
+    parts = place.world * accumulate
+    if plan.batch_size % parts:
+        raise InputError(
+            f"training.batch_size is {plan.batch_size}; expected a multiple of {parts}, "
+            f"{place.world} processes times training.accumulate={accumulate}"
+        )
+    shards = [(step, turn * place.world + place.rank) for step in steps for turn in range(accumulate)]
+    common = dict(num_workers=workers, pin_memory=pin, persistent_workers=workers > 0)
+    if workers:
+        common |= {"prefetch_factor": 4}
+    if examples.split.streaming:
+        stream = _Stream(examples, plan, shards, parts, stack, shuffle_buffer)
+        return iter(DataLoader(stream, batch_size=None, **common))
+    sampler = _Shards(plan, shards, parts)
+    return iter(DataLoader(examples, batch_sampler=sampler, collate_fn=stack, **common))
+
+
+class _Shards:
+    def __init__(self, plan: Plan, shards: list[tuple[int, int]], parts: int):
+        self.plan, self.shards, self.parts = plan, shards, parts
+
+    def __len__(self) -> int:
+        return len(self.shards)
+
+    def __iter__(self) -> Iterator[list[Key]]:
+        return (self.plan.shard(step, part, self.parts) for step, part in self.shards)
+
+
+class _Stream(IterableDataset[Any]):
+    """Data that can only be read from its beginning. Every process and worker reads all of it and prepares its own
+    share: so batches do not depend on how many there are, and a resumed run skips to where it was."""
+
+    def __init__(self, examples: Any, plan: Plan, shards: Any, parts: int, stack: Any, shuffle_buffer: int):
+        self.examples, self.plan, self.shards, self.parts = examples, plan, shards, parts
+        self.stack, self.shuffle_buffer = stack, shuffle_buffer
+
+    def __iter__(self) -> Iterator[Any]:
+        worker = get_worker_info()
+        mine, workers = (worker.id, worker.num_workers) if worker else (0, 1)
+        epoch, at = -1, 0
+        rows: Iterator[Any] = iter(())
+        held: dict[int, Any] = {}
+        for number, (step, part) in enumerate(self.shards):
+            if number % workers != mine:
+                continue  # a loader takes batches from its workers in turn
+            keys = self.plan.shard(step, part, self.parts)
+            if step // self.plan.epoch_steps != epoch:
+                epoch, at, held = step // self.plan.epoch_steps, 0, {}
+                rows = self._rows(epoch)
+            low, high = min(index for index, _ in keys), max(index for index, _ in keys)
+            held = {index: row for index, row in held.items() if index >= low}
+            for row in islice(rows, max(0, high + 1 - at)):
+                if at >= low:
+                    held[at] = row
+                at += 1
+            if at <= high:
+                yield InputError(
+                    f"the stream ended after {at} examples and {self.plan.examples} were expected: set data.length={at}"
+                )
+                return
+            yield self.stack([self.examples.prepare(held[index], index, draw) for index, draw in keys])
+
+    def _rows(self, epoch: int) -> Iterator[Any]:
+        rows = self.examples.split.rows
+        if self.shuffle_buffer > 1:
+            rows = rows.shuffle(seed=words("order", self.plan.seed, epoch)[0], buffer_size=self.shuffle_buffer)
+        return iter(rows)
+
+
+def evaluation_loader(
+    examples: Any, *, batch_size: int, place: Place, workers: int, stack: Callable[[list[Any]], Any]
+) -> Iterator[Any]:
+    """This process's share of all examples: each example belongs to exactly one process."""
+    if examples.split.streaming:
+        return _streamed(examples, batch_size, place, stack)
+    mine = range(place.rank, len(examples), place.world)
+    batches = [[(index, index) for index in mine[i : i + batch_size]] for i in range(0, len(mine), batch_size)]
+    return iter(DataLoader(examples, batch_sampler=batches, collate_fn=stack, num_workers=workers))
+
+
+def _streamed(examples: Any, batch_size: int, place: Place, stack: Callable[[list[Any]], Any]) -> Iterator[Any]:
+    mine = islice(enumerate(examples.split.rows), place.rank, None, place.world)
+    while found := list(islice(mine, batch_size)):
+        yield stack([examples.prepare(row, index, index) for index, row in found])
+
+
+def spare_workers(processes: int) -> int:
+    """One core for each process's own work, the rest to load images with, up to 8 a process."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(8, cores // processes - 1))

@@ -1,0 +1,105 @@
+"""What a run can be continued from: tensors as safetensors, everything else as JSON, each file with its digest.
+
+    checkpoints/step-00000120/{model,optimizer,ema}.safetensors, state.json
+
+A checkpoint appears under its name only when it is whole; the two newest are kept.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from .._files import sync, write_text
+from ..errors import InputError
+
+KEEP = 2
+Tensors = dict[str, Tensor]
+
+
+def save(folder: Path, step: int, parts: dict[str, Tensors], state: dict[str, Any]) -> Path:
+    """Write a checkpoint, then remove the ones beyond the newest two."""
+    folder.mkdir(parents=True, exist_ok=True)
+    final = folder / f"step-{step:08d}"
+    partial = folder / f".{final.name}.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir()
+        digests = {}
+        for name, tensors in parts.items():
+            file = partial / f"{name}.safetensors"
+            save_file({key: t.detach().cpu().contiguous().clone() for key, t in tensors.items()}, file)
+            sync(file)
+            digests[file.name] = digest(file)
+        write_text(partial / "state.json", json.dumps({"step": step, "digests": digests, **state}, indent=1))
+        shutil.rmtree(final, ignore_errors=True)
+        os.replace(partial, final)
+        sync(folder)
+    except (OSError, SafetensorError) as wrong:
+        shutil.rmtree(partial, ignore_errors=True)
+        kept = newest(folder)
+        left = f"{kept[0].name} is still there" if kept else "there is none before it"
+        reason = wrong.strerror if isinstance(wrong, OSError) and wrong.strerror else wrong
+        raise OSError(
+            f"the checkpoint of step {step} could not be written to {folder} ({reason}); {left}: "
+            "make room and continue with --resume"
+        ) from wrong
+    for old in newest(folder)[KEEP:]:
+        shutil.rmtree(old, ignore_errors=True)
+    return final
+
+
+def newest(folder: Path) -> list[Path]:
+    return sorted(folder.glob("step-*"), reverse=True)
+
+
+def load(folder: Path, say: Callable[[str], None]) -> tuple[dict[str, Tensors], dict[str, Any]] | None:
+    """The newest checkpoint that is whole, or None where there is none at all."""
+    found = newest(folder)
+    for path in found:
+        try:
+            return _read(path)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as wrong:
+            say(f"{path} is damaged ({wrong}); looking at the one before it")
+    if found:
+        raise InputError(f"every checkpoint in {folder} is damaged; start again in another folder with --out")
+    return None
+
+
+def _read(path: Path) -> tuple[dict[str, Tensors], dict[str, Any]]:
+    state = json.loads((path / "state.json").read_text(encoding="utf-8"))
+    for name, expected in state["digests"].items():
+        if digest(path / name) != expected:
+            raise ValueError(f"{name} is not what was written")
+    return {name.removesuffix(".safetensors"): load_file(path / name) for name in state["digests"]}, state
+
+
+def digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def flatten_optimizer(optimizer: torch.optim.Optimizer) -> tuple[Tensors, dict[str, Any]]:
+    """An optimizer's state as named tensors and plain values."""
+    state = optimizer.state_dict()
+    tensors, values = {}, {}
+    for index, entries in state["state"].items():
+        for name, value in entries.items():
+            (tensors if isinstance(value, Tensor) else values)[f"{index}.{name}"] = value
+    return tensors, {"groups": state["param_groups"], "values": values}
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Tensors, plain: dict[str, Any]) -> None:
+    state: dict[int, dict[str, Any]] = {}
+    for key, value in (tensors | plain["values"]).items():
+        index, _, name = key.partition(".")
+        state.setdefault(int(index), {})[name] = value
+    optimizer.load_state_dict({"state": state, "param_groups": plain["groups"]})

@@ -1,0 +1,239 @@
+"""The loop: steps, learning rate, averages, checkpoints. It knows nothing of what is trained; a `Task` does.
+
+Every random number is a function of the seed and the step, so a checkpoint needs no generator's state, and a step is
+the same whether the run was interrupted before it or not.
+"""
+
+import math
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from accelerate import Accelerator
+from timm.optim import create_optimizer_v2
+from timm.scheduler.cosine_lr import CosineLRScheduler
+from timm.utils import ModelEmaV3
+from torch import Tensor, nn
+
+from .._random import seed_all
+from ..errors import InputError
+from ..recipes import Recipe
+from . import checkpoints
+from .batches import Place, Plan
+from .logs import Log
+
+
+class TrainingError(RuntimeError):
+    """The training itself went wrong; what was good is kept."""
+
+
+class Interrupted(Exception):
+    """Someone asked the run to stop; it stopped after a whole step and can be resumed."""
+
+
+class Task(Protocol):
+    """What is trained, on what."""
+
+    model: nn.Module
+    plan: Plan
+
+    def batches(self, steps: range, place: Place) -> Iterator[Any]:
+        """This process's parts of these steps' batches, or an error in the place of one."""
+
+    def loss(self, model: nn.Module, batch: Any, step: int) -> Tensor: ...
+
+    def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]: ...
+
+
+class Trainer:
+    def __init__(self, task: Task, recipe: Recipe, folder: Path, accelerator: Accelerator, log: Log):
+        self.task, self.recipe, self.folder, self.accelerator, self.log = task, recipe, folder, accelerator, log
+        self.step = 0
+        self.total = task.plan.epoch_steps * recipe.schedule.epochs
+        self.place = Place(accelerator.process_index, accelerator.num_processes)
+        raw = task.model.to(accelerator.device)
+        self.ema = ModelEmaV3(raw, decay=recipe.training.ema) if recipe.training.ema else None
+        optimizer = make_optimizer(recipe, raw)
+        self.schedule = make_schedule(recipe, optimizer, task.plan.epoch_steps)
+        self.model, self.optimizer = accelerator.prepare(raw, optimizer)
+        self.raw = raw
+        self.waiting = 0.0  # seconds that the loop stood still for data
+        self._stop = False
+
+    @property
+    def best_weights(self) -> nn.Module:
+        """What the run is for: the averaged weights, if there are any."""
+        return self.ema.module if self.ema is not None else self.raw
+
+    def run(self, resume: bool) -> dict[str, float]:
+        """Train to the end and return the last evaluation."""
+        if resume:
+            self._load()
+        self.log.start(self.step, self.total, resume)
+        try:
+            with _signals(self._ask_to_stop):
+                return self._steps()
+        finally:
+            self.log.close()
+
+    def _ask_to_stop(self) -> None:
+        self._stop = True
+
+    def _steps(self) -> dict[str, float]:
+        batches = self.task.batches(range(self.step, self.total), self.place)
+        per_epoch, every = self.task.plan.epoch_steps, self.recipe.training.log_every
+        started = logged = saved = time.perf_counter()
+        metrics: dict[str, float] = {}
+        losses: list[float] = []
+        for step in range(self.step, self.total):
+            loss, norm = self._one(step, batches)
+            self.step = step + 1
+            losses.append(loss)
+            now, ends = time.perf_counter(), self.step % per_epoch == 0
+            if self.step % every == 0 or ends:
+                rate = len(losses) * self.task.plan.batch_size / (now - logged)
+                line = {
+                    "step": self.step, "epoch": self.step / per_epoch, "loss": sum(losses) / len(losses),
+                    "lr": self.optimizer.param_groups[0]["lr"], "grad_norm": norm, "examples_per_second": round(rate, 1),
+                    "waiting_share": round(self.waiting / (now - logged), 4),
+                }  # fmt: skip
+                self.log.line(line)
+                self.log.advance(self.step, f"loss {line['loss']:.3f}")
+                losses, self.waiting, logged = [], 0.0, now
+            if ends:
+                metrics = self._evaluate(time.perf_counter() - started)
+                logged = time.perf_counter()
+            late = time.perf_counter() - saved > 60 * self.recipe.training.checkpoint_minutes
+            if ends or late or self._stop:
+                self._save()
+                saved = time.perf_counter()
+            if self._stop and self.step < self.total:
+                raise Interrupted(f"stopped after step {self.step} of {self.total}; continue with --resume")
+        return metrics or self._evaluate(0.0)  # a finished run that is resumed only evaluates
+
+    def _one(self, step: int, batches: Iterator[Any]) -> tuple[float, float]:
+        """One optimizer step; the loss is the mean over the whole batch."""
+        accumulate = self.recipe.training.accumulate
+        self.model.train()
+        if self.recipe.schedule.per == "epoch":
+            self.schedule.step(step // self.task.plan.epoch_steps)
+        else:
+            self.schedule.step_update(step)
+        total = torch.zeros((), device=self.accelerator.device)
+        for turn in range(accumulate):
+            batch = self._next(batches)
+            together = turn == accumulate - 1
+            with nullcontext() if together else self.accelerator.no_sync(self.model):
+                seed_all("model", self.recipe.seed, step, turn * self.place.world + self.place.rank)
+                loss = self.task.loss(self.model, batch, step) / accumulate
+                self.accelerator.backward(loss)
+            total += loss.detach()
+        mean = float(self.accelerator.reduce(total, "mean"))
+        clip = self.recipe.optimizer.clip
+        norm = float(self.accelerator.clip_grad_norm_(self.model.parameters(), clip or math.inf))
+        scaled = self.accelerator.scaler is not None  # float16 looks after its own overflowing gradients
+        if not math.isfinite(mean) or not (math.isfinite(norm) or scaled):
+            self.optimizer.zero_grad()
+            raise self._diverged(step, mean, norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        if self.ema is not None:
+            self.ema.update(self.raw)
+        return mean, norm
+
+    def _next(self, batches: Iterator[Any]) -> Any:
+        start = time.perf_counter()
+        batch = next(batches)
+        self.waiting += time.perf_counter() - start
+        if isinstance(batch, Exception):
+            raise batch
+        return batch
+
+    def _diverged(self, step: int, loss: float, norm: float) -> TrainingError:
+        self._save()
+        what = "loss" if not math.isfinite(loss) else "norm of the gradient"
+        value = loss if not math.isfinite(loss) else norm
+        return TrainingError(
+            f"the {what} is {value} at step {step + 1}; the weights before it are kept in {self.folder}: "
+            "continue with --resume and a lower optimizer.lr or with optimizer.clip"
+        )
+
+    def _evaluate(self, seconds: float) -> dict[str, float]:
+        metrics = self.task.evaluate(self.best_weights, self.accelerator)
+        epoch = self.step // self.task.plan.epoch_steps
+        self.log.line({"step": self.step, "epoch": epoch, **{f"validation_{k}": v for k, v in metrics.items()}})
+        shown = " · ".join(f"{name} {value:.4g}" for name, value in metrics.items())
+        self.log.say(f"epoch {epoch} of {self.recipe.schedule.epochs} · {shown} · {seconds / 60:.1f} minutes")
+        return metrics
+
+    def _save(self) -> None:
+        if not self.accelerator.is_main_process:
+            return  # all processes hold the same state
+        tensors, plain = checkpoints.flatten_optimizer(self.optimizer.optimizer)
+        parts = {"model": self.raw.state_dict(), "optimizer": tensors}
+        if self.ema is not None:
+            parts["ema"] = self.ema.module.state_dict()
+        scaler = self.accelerator.scaler
+        state = {"optimizer": plain, "scaler": None if scaler is None else scaler.state_dict()}
+        checkpoints.save(self.folder / "checkpoints", self.step, parts, state)
+
+    def _load(self) -> None:
+        found = checkpoints.load(self.folder / "checkpoints", self.log.say)
+        if found is None:
+            return
+        parts, state = found
+        try:
+            self.raw.load_state_dict(parts["model"])
+            if self.ema is not None:
+                self.ema.module.load_state_dict(parts["ema"])
+            rates = [group["initial_lr"] for group in self.optimizer.param_groups]
+            checkpoints.restore_optimizer(self.optimizer.optimizer, parts["optimizer"], state["optimizer"])
+            for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+                group["initial_lr"] = rate
+            if self.accelerator.scaler is not None and state["scaler"]:
+                self.accelerator.scaler.load_state_dict(state["scaler"])
+        except (KeyError, RuntimeError, ValueError) as wrong:
+            raise InputError(f"the checkpoint in {self.folder} is not of this recipe: {wrong}") from wrong
+        self.step = min(int(state["step"]), self.total)
+        self.log.say(f"continuing after step {self.step} of {self.total}")
+
+
+def make_optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
+    given = recipe.optimizer
+    rate = given.lr * (recipe.training.batch_size / given.lr_batch if given.lr_batch else 1)
+    options = {"betas": given.betas} if given.betas else {}
+    try:
+        return create_optimizer_v2(
+            model, given.name, lr=rate, weight_decay=given.weight_decay, momentum=given.momentum, **options
+        )  # type: ignore[no-any-return]
+    except (ValueError, AssertionError, TypeError) as wrong:
+        raise InputError(f"optimizer.name is {given.name!r}: {wrong}; expected a name timm knows, as adamw") from wrong
+
+
+def make_schedule(recipe: Recipe, optimizer: torch.optim.Optimizer, epoch_steps: int) -> CosineLRScheduler:
+    given = recipe.schedule
+    unit = 1 if given.per == "epoch" else epoch_steps
+    return CosineLRScheduler(
+        optimizer, t_initial=max(2, given.epochs * unit), lr_min=given.min_lr, warmup_t=round(given.warmup_epochs * unit),
+        warmup_lr_init=given.warmup_lr, t_in_epochs=given.per == "epoch",
+    )  # fmt: skip
+
+
+@contextmanager
+def _signals(act: Callable[[], None]) -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM end the run after the step that is being done."""
+    wanted = (signal.SIGINT, signal.SIGTERM)
+    try:
+        before = {number: signal.signal(number, lambda *_: act()) for number in wanted}
+    except ValueError:  # not in the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,89 @@
+"""Image classification as a task of the engine."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from accelerate import Accelerator
+from timm.data import Mixup
+from torch import Tensor, nn
+
+from .._random import seed_all, words
+from ..errors import InputError
+from ..evaluation.accuracy import Accuracy, measure_accuracy
+from ..recipes import Recipe
+from ..vision.data import Examples, evaluation_transform, open_splits, stack, training_transform
+from ..vision.data.sources import class_count
+from ..vision.models.load import Classifier, build_classifier
+from .batches import Place, Plan, evaluation_loader, spare_workers, training_loader
+
+
+class ImageTask:
+    def __init__(self, recipe: Recipe, processes: int = 1):
+        data, augment, training = recipe.data, recipe.augment, recipe.training
+        self.recipe = recipe
+        self.workers = spare_workers(processes) if training.workers is None else training.workers
+        train, validation = open_splits(
+            data.source, train=data.train, validation=data.validation, holdout=data.holdout, subset=data.subset,
+            image=data.image, label=data.label, streaming=data.streaming, limit=data.limit,
+        )  # fmt: skip
+        length = data.length or train.length
+        if length is None:
+            raise InputError(f"the stream {data.source} does not say how many images it has: set data.length")
+        seed_all("model", recipe.seed)
+        self.classifier: Classifier = build_classifier(
+            name=recipe.model.name if recipe.model else None, options=recipe.model.options if recipe.model else None,
+            init_from=recipe.init_from, num_classes=lambda: class_count((train, validation)),
+            image_size=data.image_size, mean=data.mean, std=data.std,
+            rpc=recipe.robustify.model_dump() if recipe.robustify else None,
+        )  # fmt: skip
+        self.model: nn.Module = self.classifier.model
+        view = self.classifier.view
+        look = dict(mean=view.mean, std=view.std)
+        learn = training_transform(
+            view.size, **look, **augment.model_dump(exclude={"mixup", "cutmix", "repeats"})  # type: ignore[arg-type]
+        )
+        see = evaluation_transform(view.size, **look, crop_pct=view.crop_pct, interpolation=view.interpolation)
+        common = dict(num_classes=view.num_classes, mode="L" if view.channels == 1 else "RGB")
+        self.examples = Examples(train, learn, seed=recipe.seed, **common)  # type: ignore[arg-type]
+        self.held = Examples(validation, see, **common)  # type: ignore[arg-type]
+        self.plan = Plan(length, training.batch_size, recipe.seed, augment.repeats, shuffle=not train.streaming)
+        self.mixup = None
+        if augment.mixup or augment.cutmix:
+            self.mixup = Mixup(
+                augment.mixup, augment.cutmix, label_smoothing=training.smoothing, num_classes=view.num_classes
+            )
+        self.last: Accuracy | None = None
+
+    def batches(self, steps: range, place: Place) -> Iterator[Any]:
+        parts = place.world * self.recipe.training.accumulate
+        if self.mixup is not None and self.plan.batch_size % (2 * parts):
+            raise InputError(
+                f"training.batch_size is {self.plan.batch_size}; mixup and cutmix pair images, "
+                f"so expected a multiple of {2 * parts}"
+            )
+        return training_loader(
+            self.examples, self.plan, steps, place=place, accumulate=self.recipe.training.accumulate,
+            workers=self.workers, stack=stack, shuffle_buffer=self.recipe.data.shuffle_buffer,
+            pin=torch.cuda.is_available(),
+        )  # fmt: skip
+
+    def loss(self, model: nn.Module, batch: Any, step: int) -> Tensor:
+        device = next(model.parameters()).device
+        images, labels = (t.to(device, non_blocking=True) for t in batch)
+        if self.mixup is None:
+            return F.cross_entropy(model(images).float(), labels, label_smoothing=self.recipe.training.smoothing)
+        np.random.seed(words("mixing", self.recipe.seed, step)[0])  # one draw for the whole batch, in every process
+        images, targets = self.mixup(images, labels)
+        return F.cross_entropy(model(images).float(), targets)
+
+    def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]:
+        place = Place(accelerator.process_index, accelerator.num_processes)
+        batches = evaluation_loader(
+            self.held, batch_size=max(1, self.plan.batch_size // place.world), place=place, workers=self.workers,
+            stack=stack,
+        )  # fmt: skip
+        self.last = measure_accuracy(model, batches, device=accelerator.device, reduce=accelerator.reduce)
+        return self.last.metrics()

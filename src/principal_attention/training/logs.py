@@ -1,0 +1,83 @@
+"""What a run says while it goes: a progress bar with the time left, JSON lines, and TensorBoard."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from .._files import read_jsonl, write_jsonl
+
+
+class Log(Protocol):
+    def start(self, step: int, total: int, resumed: bool) -> None: ...
+    def line(self, values: dict[str, Any]) -> None: ...
+    def advance(self, step: int, note: str) -> None: ...
+    def say(self, sentence: str) -> None: ...
+    def close(self) -> None: ...
+
+
+class Silent:
+    """For the processes beside the first."""
+
+    def start(self, step: int, total: int, resumed: bool) -> None: ...
+    def line(self, values: dict[str, Any]) -> None: ...
+    def advance(self, step: int, note: str) -> None: ...
+    def say(self, sentence: str) -> None: ...
+    def close(self) -> None: ...
+
+
+class RunLog:
+    """`metrics.jsonl` and `tensorboard/` in the run's folder, and a bar on the terminal."""
+
+    def __init__(self, folder: Path, name: str, progress: Progress | None = None, *, tensorboard: bool = True):
+        self.folder, self.path, self.name, self.tensorboard = folder, folder / "metrics.jsonl", name, tensorboard
+        self.owned = progress is None
+        self.progress = progress or make_progress()
+        self.board: Any = None
+        self.file: Any = None
+        self.task: Any = None
+
+    def start(self, step: int, total: int, resumed: bool) -> None:
+        kept = [line for line in read_jsonl(self.path) if line["step"] <= step] if resumed else []
+        write_jsonl(self.path, kept)  # what a killed run had logged beyond its checkpoint comes again
+        self.file = self.path.open("a", encoding="utf-8")
+        if self.tensorboard:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self.board = SummaryWriter(str(self.folder / "tensorboard"), purge_step=step + 1 if resumed else None)
+        self.task = self.progress.add_task(self.name, total=total, completed=step, note="")
+        if self.owned:
+            self.progress.start()
+
+    def line(self, values: dict[str, Any]) -> None:
+        self.file.write(json.dumps(values) + "\n")
+        self.file.flush()
+        for name, value in values.items():
+            if self.board is not None and name not in ("step", "epoch"):
+                self.board.add_scalar(name, value, values["step"])
+
+    def advance(self, step: int, note: str) -> None:
+        self.progress.update(self.task, completed=step, note=note)
+
+    def say(self, sentence: str) -> None:
+        self.progress.console.print(sentence, highlight=False, markup=False)
+
+    def close(self) -> None:
+        if self.task is not None:
+            self.progress.remove_task(self.task)
+        if self.owned:
+            self.progress.stop()
+        for each in (self.file, self.board):
+            if each is not None:
+                each.close()
+
+
+def make_progress() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"),
+        TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
+        console=Console(file=sys.stderr), transient=True,
+    )  # fmt: skip

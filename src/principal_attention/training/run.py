@@ -1,0 +1,101 @@
+"""A run: a folder with its recipe, its checkpoints, its numbers, and at the end its model.
+
+    recipe.yaml  metrics.jsonl  records.jsonl  tensorboard/  checkpoints/  model.safetensors  config.json
+"""
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from rich.progress import Progress
+
+from .._files import write_jsonl
+from ..errors import InputError
+from ..evaluation.records import record
+from ..recipes import Recipe, read_recipe, write_recipe
+from .engine import Trainer
+from .images import ImageTask
+from .logs import RunLog, Silent
+
+# What a checkpoint's position and weights only make sense with; everything else may change when a run is resumed.
+_FIXED = ("model", "init_from", "robustify", "data", "seed")
+_FIXED_KEYS = (("training", "batch_size"), ("training", "ema"), ("augment", "repeats"), ("optimizer", "name"))
+_PRECISION = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}
+
+
+@dataclass(frozen=True)
+class Run:
+    folder: Path
+    metrics: dict[str, float]
+    parameters: int
+
+
+def train(
+    recipe: Recipe, out: Path | None = None, *, resume: bool = False, progress: Progress | None = None,
+    tensorboard: bool = True,
+) -> Run:  # fmt: skip
+    """Train a recipe into a folder. Under `torchrun` every process calls this; the first one writes."""
+    folder = Path(out) if out is not None else Path("runs") / f"{recipe.name}-{recipe.seed}"
+    accelerator = _accelerator(recipe.training.precision)
+    main = accelerator.is_main_process
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*lr_scheduler.step.*")  # timm's scheduler knows no torch order
+        log: Any = RunLog(folder, recipe.name, progress, tensorboard=tensorboard) if main else Silent()
+        _check_folder(folder, recipe, resume, log)
+        accelerator.wait_for_everyone()  # the others look at the folder before the first one writes to it
+        task = ImageTask(recipe, accelerator.num_processes)
+        if main:
+            write_recipe(folder / "recipe.yaml", recipe)
+        trainer = Trainer(task, recipe, folder, accelerator, log)
+        metrics = trainer.run(resume)
+        if main:
+            task.classifier.save(folder, trainer.best_weights)
+            write_jsonl(folder / "records.jsonl", _records(recipe, task))
+        accelerator.wait_for_everyone()
+        accelerator.free_memory()
+    return Run(folder, metrics, sum(p.numel() for p in trainer.raw.parameters()))
+
+
+def _accelerator(precision: str) -> Accelerator:
+    if precision == "float16" and not torch.cuda.is_available():
+        raise InputError("training.precision is float16, which needs a GPU; use bfloat16 or float32")
+    AcceleratorState._reset_state()  # of a run before this one in the same process; the process group stays
+    return Accelerator(cpu=not torch.cuda.is_available(), mixed_precision=_PRECISION[precision])
+
+
+def _check_folder(folder: Path, recipe: Recipe, resume: bool, log: Any) -> None:
+    before = folder / "recipe.yaml"
+    if not before.exists():
+        if resume and not folder.exists():
+            raise InputError(f"there is no run in {folder} to resume")
+        return
+    if not resume:
+        raise InputError(f"there is already a run in {folder}: continue it with --resume, or choose another --out")
+    old, new = read_recipe(before).model_dump(), recipe.model_dump()
+    for place, was, now in _differences(old, new):
+        if place[0] in _FIXED or place[:2] in _FIXED_KEYS:
+            raise InputError(
+                f"the run in {folder} was started with {'.'.join(place)}={was}, not {now}: that cannot change on the way"
+            )
+        log.say(f"continuing with {'.'.join(place)}={now} instead of {was}")
+
+
+def _differences(old: Any, new: Any, place: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any, Any]]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        return [
+            each for key in {**old, **new} for each in _differences(old.get(key), new.get(key), (*place, key))
+        ]  # fmt: skip
+    return [] if old == new else [(place, old, new)]
+
+
+def _records(recipe: Recipe, task: ImageTask) -> list[dict[str, Any]]:
+    assert task.last is not None
+    case, found = task.held.split.name, task.last
+    return [
+        record(recipe.name, "clean", case, metric, value, n=found.n, seed=recipe.seed)
+        for metric, value in found.metrics().items()
+    ]

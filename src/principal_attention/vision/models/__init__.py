@@ -1,0 +1,6 @@
+"""The paper's vision transformers. Importing this registers them with timm."""
+
+from .names import NAMES
+from .vit import PrincipalViT
+
+__all__ = ["NAMES", "PrincipalViT"]
