@@ -1,166 +1,171 @@
-"""`principal demo`: digits as keys, gross errors in them, and what each reading of the pursuit recovers."""
+"""`principal demo`: SymViT and RPC-SymViT on handwritten digits over several seeds, attacked, compared, on a page."""
 
 import json
-import math
-import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import multiprocessing
+import time
+from concurrent.futures import Future, ProcessPoolExecutor
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from rich.console import Console
-from rich.progress import track
+from rich.progress import Progress
 from rich.table import Table
-from sklearn.datasets import load_digits
-from torch import Tensor
 
+from .._files import read_jsonl, write_jsonl, write_text
 from ..errors import InputError
-from ..pcp import principal_component_pursuit
-from ..pursuit import PRESETS, Pursuit, rpc_attention
+from ..evaluation.attacks import attack
+from ..evaluation.compare import paired
+from ..evaluation.pixels import OnPixels, gaussian_noise
+from ..evaluation.records import record
+from ..recipes import Recipe, read_recipe
+from ..report.demo import write_page
+from ..training import train
+from ..training.batches import spare_workers
+from ..training.images import ImageTask
+from ..training.logs import make_progress
 
-KEYS = 256  # images a contamination; each is one key of 64 pixels
-SPREAD = 0.5  # of the pixels: kᵀk/√64 is then about 2, a softmax that is neither flat nor the identity
-MAGNITUDE = 20.0  # of a gross error, in units of the keys' mean absolute value (ours)
-LAMBDAS = (4.0, 0.5)  # the paper's, and one whose threshold 4·lam·mean|K| lies among the keys' own entries
-ITERATIONS = 4
+MODELS = {"SymViT": "digits/symvit", "RPC-SymViT": "digits/rpc_symvit"}
+BASELINE, OURS = MODELS
+SIGMA, EPS, STEPS = 0.25, 0.1, 20  # of the grey range; ours, so that the baseline neither holds nor collapses
+CASES = {  # case: suite, how the page and the table call it
+    "validation": ("clean", "clean"),
+    "gaussian_noise": ("corruptions", f"noise, σ = {SIGMA}"),
+    "fgsm": ("attacks", f"FGSM, ε = {EPS}"),
+    "pgd": ("attacks", f"PGD-{STEPS}, ε = {EPS}"),
+}
+SHOWN = 10  # images on the page
 
 
-@dataclass(frozen=True)
-class Recovery:
-    keys: Tensor  # what the method takes the keys to be
-    flagged: Tensor | None  # entries it calls errors
-    output: Callable[[Tensor], Tensor] | None  # its attention, to compare clean with contaminated keys
-
-
-def run_demo(out: Path, *, seeds: int, share: float) -> None:
-    if not 0 <= share <= 1:
-        raise InputError(f"the share of errors is {share}; expected a number in [0, 1]")
+def run_demo(out: Path, *, seeds: int) -> None:
+    started = time.monotonic()
+    jobs = [(name, seed, out / f"{name.lower()}-{seed}") for seed in range(seeds) for name in MODELS]
     out.mkdir(parents=True, exist_ok=True)
-    images = torch.from_numpy(load_digits().data).float()
-    images = images * (SPREAD / images.std())
-    average = images.mean(0)
-    rows: dict[str, list[dict[str, float]]] = {}
-    shown: dict[str, Tensor] = {}
-    for seed in track(range(seeds), description="contaminating, recovering", console=Console(stderr=True)):
-        clean, dirty, hit = contaminate(images - average, share, seed)
-        for name, recovery in methods(dirty):
-            rows.setdefault(name, []).append(measure(recovery, clean, dirty, hit))
-            if seed == 0:
-                shown[name] = recovery.keys
-        if seed == 0:
-            shown = {"clean": clean, **shown}
-    _write(out / "records.jsonl", "".join(json.dumps(r) + "\n" for r in _records(rows)))
-    _picture(out / "demo.png", shown, average)
-    _print(rows, seeds, share)
-    print(f"\n{out / 'records.jsonl'} holds these numbers, {out / 'demo.png'} the pictures.")
+    _run_all(jobs)
+    records = [each for _, _, folder in jobs for each in read_jsonl(folder / "records.jsonl")]
+    write_jsonl(out / "records.jsonl", records)
+    rows = summarise(records)
+    _print_table(rows, seeds)
+    page = write_page(
+        out, rows, models=list(MODELS), seeds=seeds,
+        curves={(name, seed): read_jsonl(folder / "metrics.jsonl") for name, seed, folder in jobs},
+        samples={name: json.loads((folder / "samples.json").read_text()) for name, seed, folder in jobs if seed == 0},
+    )  # fmt: skip
+    Console().print(f"{(time.monotonic() - started) / 60:.1f} minutes; look at {page}", highlight=False, soft_wrap=True)
 
 
-def contaminate(images: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Clean keys, the same with gross errors of random sign, and where they were put."""
-    random = torch.Generator().manual_seed(seed)
-    clean = images[torch.randperm(len(images), generator=random)[:KEYS]]
-    hit = torch.rand(clean.shape, generator=random) < share
-    sign = torch.randint(0, 2, clean.shape, generator=random) * 2 - 1
-    return clean, clean + hit * sign * MAGNITUDE * clean.abs().mean(), hit
+def _run_all(jobs: list[tuple[str, int, Path]]) -> None:
+    """Train and attack, one process a core; the bar counts everybody's steps."""
+    cores = spare_workers(1) + 1
+    processes = min(cores, len(jobs))
+    recipes = [_recipe(name, seed) for name, seed, _ in jobs]
+    total = sum(_steps(recipe) for recipe in recipes)
+    context = multiprocessing.get_context("spawn")
+    with make_progress() as bar, ProcessPoolExecutor(processes, context, _limit, (max(1, cores // processes),)) as pool:
+        task = bar.add_task("training and attacking", total=total, note="")
+        futures: list[Future[None]] = [pool.submit(_job, *job) for job in jobs]
+        try:
+            while not all(future.done() for future in futures):
+                done = sum(_reached(folder) for _, _, folder in jobs)
+                finished = sum(future.done() for future in futures)
+                bar.update(task, completed=done, note=f"{finished} of {len(jobs)} models done")
+                failed = next((f for f in futures if f.done() and f.exception()), None)
+                if failed:
+                    break
+                time.sleep(0.3)
+            for future in futures:
+                future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
-def methods(dirty: Tensor) -> Iterator[tuple[str, Recovery]]:
-    plain = Pursuit(1, math.inf)
-    yield "plain attention", Recovery(dirty, None, lambda k: rpc_attention(k, k, pursuit=plain))
-    for lam in LAMBDAS:
-        for preset in PRESETS:
-            pursuit = Pursuit(ITERATIONS, lam, preset)
-            _, trace = rpc_attention(dirty, dirty, pursuit=pursuit, model_dim=dirty.shape[-1], return_trace=True)
-            yield (
-                f"{preset}, λ = {lam:g}",
-                Recovery(
-                    dirty - trace.sparse,
-                    trace.sparse != 0,
-                    lambda k, p=pursuit: rpc_attention(k, k, pursuit=p, model_dim=k.shape[-1]),  # type: ignore[misc]
-                ),
-            )
-    result = principal_component_pursuit(dirty)
-    yield "PCP", Recovery(result.low_rank, result.sparse.abs() > 1e-3, None)
+def _limit(threads: int) -> None:
+    torch.set_num_threads(threads)
 
 
-def measure(recovery: Recovery, clean: Tensor, dirty: Tensor, hit: Tensor) -> dict[str, float]:
-    found = {"key_error": _relative(recovery.keys, clean)}
-    if recovery.flagged is not None:
-        found["errors_found"] = recovery.flagged[hit].float().mean().item() if hit.any() else math.nan
-        found["false_alarms"] = recovery.flagged[~hit].float().mean().item() if not hit.all() else math.nan
-    if recovery.output is not None:
-        found["output_shift"] = _relative(recovery.output(dirty), recovery.output(clean))
-    return found
+def _recipe(name: str, seed: int) -> Recipe:
+    return read_recipe(MODELS[name], [f"seed={seed}", f"name={name}"])
 
 
-def _relative(x: Tensor, y: Tensor) -> float:
-    return ((x - y).norm() / y.norm()).item()
+def _steps(recipe: Recipe) -> int:
+    return 1437 // recipe.training.batch_size * recipe.schedule.epochs  # of digits
 
 
-def _records(rows: dict[str, list[dict[str, float]]]) -> Iterator[dict[str, Any]]:
-    for name, found in rows.items():
-        for seed, metrics in enumerate(found):
-            for metric, value in metrics.items():
-                yield {
-                    "model": name,
-                    "suite": "demo",
-                    "case": "gross errors",
-                    "metric": metric,
-                    "value": value if math.isfinite(value) else None,
-                    "n": KEYS,
-                    "seed": seed,
-                }
+def _reached(folder: Path) -> int:
+    lines = read_jsonl(folder / "metrics.jsonl")
+    return max((line["step"] for line in lines), default=0)
 
 
-def _print(rows: dict[str, list[dict[str, float]]], seeds: int, share: float) -> None:
-    table = Table(
-        title=f"{KEYS} digits as keys, {share:.0%} of their entries hit by ±{MAGNITUDE:g}·mean|K|; "
-        f"mean ± deviation over {seeds} draws",
-        expand=False,
-        caption="keys: distance of the recovered keys from the clean ones, relative. found, false alarms: share of hit "
-        "and of sound entries called errors. output: how far the method's own attention moved, relative.",
-    )
-    heads = {"key_error": "keys", "errors_found": "found", "false_alarms": "false alarms", "output_shift": "output"}
-    table.add_column("method")
-    for head in heads.values():
-        table.add_column(head, justify="right")
-    for name, found in rows.items():
-        cells = []
-        for metric in heads:
-            values = np.array([f[metric] for f in found if metric in f])
-            cells.append(f"{values.mean():.2f} ± {values.std():.2f}" if len(values) else "–")
-        table.add_row(name, *cells)
-    Console().print(table)
+def _job(name: str, seed: int, folder: Path) -> None:
+    """One model of one seed: train it unless that was done, then corrupt and attack what it is tested on."""
+    if (folder / "samples.json").exists():
+        return
+    recipe = _recipe(name, seed)
+    silent = Progress(console=Console(file=StringIO()))
+    train(recipe, folder, resume=(folder / "recipe.yaml").exists(), progress=silent, tensorboard=False)
+    task = ImageTask(recipe.model_copy(update={"model": None, "init_from": str(folder)}))
+    view = task.classifier.view
+    model = OnPixels(task.model, view.mean, view.std)
+    images, labels = (torch.stack(column) if isinstance(column[0], torch.Tensor) else torch.tensor(column)
+                      for column in zip(*(task.held[i, i] for i in range(len(task.held))), strict=True))  # fmt: skip
+    images = model.pixels(images)
+    altered = {
+        "validation": images,
+        "gaussian_noise": gaussian_noise(images, SIGMA),
+        "fgsm": attack("fgsm", model, images, labels, eps=EPS),
+        "pgd": attack("pgd", model, images, labels, eps=EPS, steps=STEPS),
+    }
+    with torch.inference_mode():
+        predicted = {case: model(changed).argmax(-1) for case, changed in altered.items()}
+    budget = {"gaussian_noise": {"sigma": SIGMA}, "fgsm": {"eps": EPS}, "pgd": {"eps": EPS, "steps": STEPS}}
+    write_jsonl(folder / "records.jsonl", [
+        record(name, suite, case, "top1", (predicted[case] == labels).double().mean().item(), n=len(labels), seed=seed,
+               protocol="pixel", **budget.get(case, {}))
+        for case, (suite, _) in CASES.items()
+    ])  # fmt: skip
+    samples = {
+        "labels": labels[:SHOWN].tolist(),
+        "images": {case: changed[:SHOWN, 0].tolist() for case, changed in altered.items()},
+        "predicted": {case: found[:SHOWN].tolist() for case, found in predicted.items()},
+    }
+    write_text(folder / "samples.json", json.dumps(samples))
 
 
-def _picture(path: Path, shown: dict[str, Tensor], average: Tensor) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    clean = shown["clean"]
-    high = (clean + average).max().item()
-    columns = 12
-    figure, axes = plt.subplots(len(shown), columns, figsize=(11, 0.82 * len(shown)), squeeze=False)
-    for row, (name, keys) in zip(axes, shown.items(), strict=True):
-        for axis, key in zip(row, keys[:columns], strict=True):
-            axis.imshow((key + average).reshape(8, 8), cmap="gray_r", vmin=0, vmax=high)
-            axis.set_xticks([])
-            axis.set_yticks([])
-        label = name if name == "clean" else f"{name}\n{_relative(keys, clean):.2f} from clean"
-        row[0].set_ylabel(label, rotation=0, ha="right", va="center", fontsize=8)
-    figure.suptitle("Keys as each method recovers them", fontsize=10)
-    figure.tight_layout()
-    partial = path.with_name(f".{path.name}.partial")
-    figure.savefig(partial, dpi=110, format="png")
-    plt.close(figure)
-    os.replace(partial, path)
+def summarise(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row a case: each model's accuracies over the seeds, and their paired difference."""
+    rows = []
+    for case, (_, title) in CASES.items():
+        values = {
+            name: [r["value"] for r in sorted(records, key=lambda r: r["seed"]) if (r["model"], r["case"]) == (name, case)]
+            for name in MODELS
+        }
+        if not values[BASELINE]:
+            raise InputError(f"there are no records of {case}; remove the folder and run the demo again")
+        rows.append({"case": case, "title": title, "values": values, "difference": paired(values[OURS], values[BASELINE])})
+    return rows
 
 
-def _write(path: Path, text: str) -> None:
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
+def _print_table(rows: list[dict[str, Any]], seeds: int) -> None:
+    table = Table(title=f"Top-1 on 360 held-out digits, mean ± standard deviation over {seeds} seeds, in %")
+    for head in ("", *MODELS, "difference", "95% interval", ""):
+        table.add_column(head, justify="left" if not head else "right")
+    for row in rows:
+        difference = row["difference"]
+        interval = f"{100 * difference.low:+.1f} to {100 * difference.high:+.1f}" if seeds > 1 else "–"
+        table.add_row(
+            row["title"], *(percent(values) for values in row["values"].values()), f"{100 * difference.mean:+.1f}",
+            interval, difference.verdict(),
+        )  # fmt: skip
+    console = Console()
+    console.print(table)
+    beyond = [row["title"] for row in rows if row["difference"].beyond_noise and seeds > 1]
+    where = f"Only here does {OURS} differ from {BASELINE} by more than noise: {'; '.join(beyond)}."
+    console.print(where if beyond else f"No difference between {OURS} and {BASELINE} is beyond noise.", highlight=False)
+
+
+def percent(values: list[float]) -> str:
+    mean = sum(values) / len(values)
+    if len(values) < 2:
+        return f"{100 * mean:.1f}"
+    return f"{100 * mean:.1f} ± {100 * torch.tensor(values, dtype=torch.float64).std().item():.1f}"

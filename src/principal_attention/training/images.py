@@ -47,7 +47,8 @@ class ImageTask:
         )
         see = evaluation_transform(view.size, **look, crop_pct=view.crop_pct, interpolation=view.interpolation)
         common = dict(num_classes=view.num_classes, mode="L" if view.channels == 1 else "RGB")
-        self.examples = Examples(train, learn, seed=recipe.seed, **common)  # type: ignore[arg-type]
+        random = augment.crop != "none" or augment.flip or augment.rand_augment or augment.color_jitter or augment.erasing
+        self.examples = Examples(train, learn, seed=recipe.seed if random else None, **common)  # type: ignore[arg-type]
         self.held = Examples(validation, see, **common)  # type: ignore[arg-type]
         self.plan = Plan(length, training.batch_size, recipe.seed, augment.repeats, shuffle=not train.streaming)
         self.mixup = None

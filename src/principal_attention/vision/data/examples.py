@@ -15,18 +15,37 @@ from ...errors import InputError
 from .sources import Split
 
 
-class Examples(Dataset[Any]):
-    """A split as tensors: example (index, draw) depends on these two and the seed alone."""
+KEPT_BYTES = 2**28  # of prepared examples in memory
 
-    def __init__(self, split: Split, transform: Any, *, num_classes: int, mode: str = "RGB", seed: int = 0):
+
+class Examples(Dataset[Any]):
+    """A split as tensors: example (index, draw) depends on these two and the seed alone.
+
+    With `seed=None` the transform draws no random numbers; examples of a set that fits are then prepared only once.
+    """
+
+    def __init__(self, split: Split, transform: Any, *, num_classes: int, mode: str = "RGB", seed: int | None = None):
         self.split, self.transform, self.num_classes, self.mode, self.seed = split, transform, num_classes, mode, seed
+        self._kept: dict[int, Any] = {}
 
     def __len__(self) -> int:
         return len(self.split.rows)
 
     def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, int] | InputError:
-        index, draw = key
-        return self.prepare(self.split.rows[index], index, draw)
+        return self.__getitems__([key])[0]
+
+    def __getitems__(self, keys: list[tuple[int, int]]) -> list[tuple[Tensor, int] | InputError]:
+        if self.seed is None and all(index in self._kept for index, _ in keys):
+            return [self._kept[index] for index, _ in keys]
+        columns = self.split.rows[[index for index, _ in keys]]  # one look into the table is much faster than many
+        rows = ({name: column[i] for name, column in columns.items()} for i in range(len(keys)))
+        items = [self.prepare(row, index, draw) for row, (index, draw) in zip(rows, keys, strict=True)]
+        if self.seed is None and self.fits(items[0]):
+            self._kept |= {index: item for (index, _), item in zip(keys, items, strict=True)}
+        return items
+
+    def fits(self, item: Any) -> bool:
+        return not isinstance(item, InputError) and item[0].nbytes * len(self) <= KEPT_BYTES
 
     def prepare(self, row: dict[str, Any], number: int, draw: int) -> tuple[Tensor, int] | InputError:
         try:
@@ -38,7 +57,8 @@ class Examples(Dataset[Any]):
                 f"the label of image {number} of split {self.split.name} is {label}; "
                 f"the model has classes 0 to {self.num_classes - 1}"
             )
-        seed_all("augmentation", self.seed, draw)
+        if self.seed is not None:
+            seed_all("augmentation", self.seed, draw)
         return self.transform(image), label
 
 

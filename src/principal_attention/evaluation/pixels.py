@@ -1,0 +1,35 @@
+"""Models that take images as they are, in [0, 1]: noise and attacks are measured in pixels, not in normalised units."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from .._random import words
+
+
+class OnPixels(nn.Module):
+    """A model with its normaliser inside."""
+
+    def __init__(self, model: nn.Module, mean: Sequence[float], std: Sequence[float]):
+        super().__init__()
+        self.model = model
+        self.register_buffer("mean", torch.tensor(mean).reshape(-1, 1, 1))
+        self.register_buffer("std", torch.tensor(std).reshape(-1, 1, 1))
+        self.eval()
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.model((images - self.mean) / self.std)  # type: ignore[no-any-return]
+
+    def pixels(self, normalised: Tensor) -> Tensor:
+        """Back from what the model was trained on."""
+        return (normalised * self.std + self.mean).clamp(0, 1)  # type: ignore[no-any-return]
+
+
+def gaussian_noise(images: Tensor, sigma: float, *, first: int = 0, seed: int = 0) -> Tensor:
+    """Images with noise, clipped to [0, 1]; image `first + i` gets the same noise in every batch, for every model."""
+    noise = torch.empty_like(images, device="cpu")
+    for i, each in enumerate(noise):
+        generator = torch.Generator().manual_seed(words("noise", seed, first + i)[0])
+        each.normal_(generator=generator)
+    return (images + sigma * noise.to(images.device)).clamp(0, 1)

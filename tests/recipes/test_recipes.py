@@ -1,0 +1,126 @@
+"""Recipes: what they inherit, what overrides them, and what a mistake in one is answered with."""
+
+import math
+
+import pytest
+import yaml
+
+from principal_attention.errors import InputError
+from principal_attention.recipes import list_recipes, read_recipe, write_recipe
+from principal_attention.recipes.files import BUILT_IN
+
+SMALL = {"model": {"name": "symvit_tiny_patch16_224"}, "data": {"source": "digits"}}
+
+
+@pytest.fixture
+def write(tmp_path):
+    def file(name, content):
+        text = content if isinstance(content, str) else yaml.safe_dump(content)
+        (tmp_path / f"{name}.yaml").write_text(text)
+        return tmp_path / f"{name}.yaml"
+
+    return file
+
+
+@pytest.mark.parametrize("name", list_recipes())
+def test_every_built_in_recipe_is_valid_and_says_how_it_is_run(name):
+    recipe = read_recipe(name)
+    assert recipe.name == name.replace("/", "-")
+    first = (BUILT_IN / f"{name}.yaml").read_text().splitlines()[0]
+    assert f"train {name}" in first
+
+
+def test_the_papers_settings_are_there():
+    def pursuit(name):
+        return read_recipe(f"imagenet/{name}").model.options
+
+    for n in (4, 5, 6):
+        options = pursuit(f"rpc_symvit_tiny_{n}iter_layer1")
+        assert options["pursuit"] == {"iterations": n, "lam": 4.0, "preset": "paper"}
+        assert options["layers"] == "first"
+    for name, lam in (("rpc_symvit_tiny_2iter_all", 3.0), ("rpc_symvit_tiny_2iter_all_lam4", 4.0)):
+        assert pursuit(name)["pursuit"] == {"iterations": 2, "lam": lam, "preset": "paper"}
+        assert pursuit(name)["layers"] == "all"
+
+
+def test_deits_recipe_in_full():
+    recipe = read_recipe("imagenet/symvit_tiny")
+    assert recipe.model.options == {"drop_path_rate": 0.1}
+    assert recipe.optimizer.lr * 1024 / recipe.optimizer.lr_batch == pytest.approx(1e-3)
+    assert (recipe.optimizer.name, recipe.optimizer.weight_decay) == ("adamw", 0.05)
+    schedule = recipe.schedule
+    assert (schedule.epochs, schedule.warmup_epochs, schedule.warmup_lr, schedule.min_lr) == (300, 5, 1e-6, 1e-5)
+    augment = recipe.augment
+    assert (augment.mixup, augment.cutmix, augment.erasing, augment.repeats) == (0.8, 1.0, 0.25, 3)
+    assert (augment.rand_augment, augment.crop, augment.flip) == ("rand-m9-mstd0.5-inc1", "resized", 0.5)
+    assert (recipe.training.batch_size, recipe.training.smoothing) == (1024, 0.1)
+
+
+def test_a_file_inherits_key_by_key_and_overrides_come_last(write):
+    write("below", SMALL | {"optimizer": {"lr": 0.1, "clip": 1.0}, "augment": {"flip": 0.5}})
+    above = write("above", {"base": "below", "optimizer": {"lr": 0.2}})
+    recipe = read_recipe(above, ["optimizer.lr=1e-3", "robustify.lam=.inf", "data.mean=[0.1, 0.2, 0.3]", "seed=4"])
+    assert (recipe.optimizer.lr, recipe.optimizer.clip, recipe.augment.flip) == (1e-3, 1.0, 0.5)
+    assert recipe.robustify.lam == math.inf
+    assert (recipe.data.mean, recipe.seed, recipe.name) == ([0.1, 0.2, 0.3], 4, "above")
+
+
+def test_a_built_in_recipe_can_be_inherited_from_any_folder(write):
+    recipe = read_recipe(write("mine", {"base": "digits/symvit", "schedule": {"epochs": 3}}))
+    assert (recipe.schedule.epochs, recipe.data.source) == (3, "digits")
+
+
+def test_what_is_written_is_read_back_the_same(tmp_path, write):
+    recipe = read_recipe("digits/rpc_symvit", ["robustify.lam=.inf", "optimizer.betas=[0.9, 0.95]"])
+    write_recipe(tmp_path / "recipe.yaml", recipe)
+    assert read_recipe(tmp_path / "recipe.yaml") == recipe
+    assert read_recipe(tmp_path) == recipe  # a run's folder
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (["optimizer.lrr=1"], "unknown key optimizer.lrr; did you mean lr?"),
+        (["optimzer.lr=1"], "unknown key optimzer; did you mean optimizer?"),
+        (["robustify.lambda=1"], "unknown key robustify.lambda; did you mean lam?"),
+        (["training.zzz=1"], "unknown key training.zzz; expected batch_size, accumulate,"),
+        (["optimizer.lr=-1"], "optimizer.lr is -1; expected greater than 0"),
+        (["optimizer.lr=.nan"], "optimizer.lr is nan; expected"),
+        (["schedule.epochs=two"], "schedule.epochs is 'two'; expected a valid integer"),
+        (["schedule.warmup_epochs=99"], "warmup_epochs is 99; expected less than epochs"),
+        (["init_from=runs/x"], "expected either model (from scratch) or init_from (pretrained)"),
+        (["name=a/b"], "name: expected a name that can be a folder's"),
+        (["seed"], "'seed' is not an override; expected section.key=value"),
+        (["seed.x=1", "seed.x.y=2"], "x is 1 and has no keys of its own"),
+        (["data={"], "the value is not YAML"),
+    ],
+)
+def test_a_mistake_gets_one_sentence(overrides, sentence):
+    with pytest.raises(InputError) as wrong:
+        read_recipe("digits/symvit", overrides)
+    assert sentence in str(wrong.value)
+    assert "\n" not in str(wrong.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("- a\n- b\n", "holds list; expected keys and values"),
+        ("", "holds NoneType"),
+        ("a: [", "is not YAML"),
+        ("base: nowhere", "there is no recipe nowhere"),
+        ("base: wrong", "inherits from itself: wrong → wrong"),
+        ("data: {source: digits}\nname: x", "expected either model"),
+        ("seed: !!python/object/apply:os.system ['true']", "is not YAML"),  # never executed
+    ],
+)
+def test_a_wrong_file_is_named(write, text, sentence):
+    path = write("wrong", text)
+    with pytest.raises(InputError) as wrong:
+        read_recipe(path)
+    assert sentence in str(wrong.value)
+
+
+def test_a_wrong_name_suggests_the_nearest():
+    with pytest.raises(InputError, match=r"there is no recipe digits/symvitt.*did you mean digits/symvit\?"):
+        read_recipe("digits/symvitt")
