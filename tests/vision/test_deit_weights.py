@@ -9,7 +9,7 @@ import pytest
 import timm
 import torch
 
-import principal_attention.vision.models  # noqa: F401
+import principal_attention.vision.models
 
 DATA = os.environ.get("PRINCIPAL_DATA")
 pytestmark = pytest.mark.skipif(not DATA, reason="PRINCIPAL_DATA does not say where DeiT-tiny's weights are")

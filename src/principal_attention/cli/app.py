@@ -70,7 +70,9 @@ def demo(
 @app.command()
 def train(
     recipe: Annotated[str, typer.Argument(help="A YAML file, a built-in name, or a run's folder.")],
-    overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="As optimizer.lr=1e-3.")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="As optimizer.lr=1e-3.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder; runs/NAME-SEED if not given.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest whole checkpoint.")] = False,
 ) -> None:

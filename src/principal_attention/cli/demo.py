@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -16,7 +17,7 @@ from rich.table import Table
 from .._files import read_jsonl, write_jsonl, write_text
 from ..errors import InputError
 from ..evaluation.attacks import attack
-from ..evaluation.compare import paired
+from ..evaluation.compare import paired, percent
 from ..evaluation.pixels import OnPixels, gaussian_noise
 from ..evaluation.records import record
 from ..recipes import Recipe, read_recipe
@@ -31,9 +32,9 @@ BASELINE, OURS = MODELS
 SIGMA, EPS, STEPS = 0.25, 0.1, 20  # of the grey range; ours, so that the baseline neither holds nor collapses
 CASES = {  # case: suite, how the page and the table call it
     "validation": ("clean", "clean"),
-    "gaussian_noise": ("corruptions", f"noise, σ = {SIGMA}"),
-    "fgsm": ("attacks", f"FGSM, ε = {EPS}"),
-    "pgd": ("attacks", f"PGD-{STEPS}, ε = {EPS}"),
+    "gaussian_noise": ("corruptions", f"noise σ {SIGMA}"),
+    "fgsm": ("attacks", f"FGSM ε {EPS}"),
+    "pgd": ("attacks", f"PGD ε {EPS}"),
 }
 SHOWN = 10  # images on the page
 
@@ -48,7 +49,7 @@ def run_demo(out: Path, *, seeds: int) -> None:
     rows = summarise(records)
     _print_table(rows, seeds)
     page = write_page(
-        out, rows, models=list(MODELS), seeds=seeds,
+        out, rows, models=list(MODELS), seeds=seeds, verdict=verdict(rows),
         curves={(name, seed): read_jsonl(folder / "metrics.jsonl") for name, seed, folder in jobs},
         samples={name: json.loads((folder / "samples.json").read_text()) for name, seed, folder in jobs if seed == 0},
     )  # fmt: skip
@@ -137,35 +138,41 @@ def summarise(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     rows = []
     for case, (_, title) in CASES.items():
         values = {
-            name: [r["value"] for r in sorted(records, key=lambda r: r["seed"]) if (r["model"], r["case"]) == (name, case)]
+            name: [
+                r["value"] for r in sorted(records, key=lambda r: r["seed"]) if (r["model"], r["case"]) == (name, case)
+            ]
             for name in MODELS
         }
         if not values[BASELINE]:
             raise InputError(f"there are no records of {case}; remove the folder and run the demo again")
-        rows.append({"case": case, "title": title, "values": values, "difference": paired(values[OURS], values[BASELINE])})
+        rows.append(
+            {"case": case, "title": title, "values": values, "difference": paired(values[OURS], values[BASELINE])}
+        )
     return rows
 
 
 def _print_table(rows: list[dict[str, Any]], seeds: int) -> None:
-    table = Table(title=f"Top-1 on 360 held-out digits, mean ± standard deviation over {seeds} seeds, in %")
-    for head in ("", *MODELS, "difference", "95% interval", ""):
-        table.add_column(head, justify="left" if not head else "right")
+    title = f"Top-1 in % on 360 held-out digits, mean ± standard deviation over {seeds} seeds"
+    table = Table(
+        title=title if seeds > 1 else "Top-1 in % on 360 held-out digits", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
+    for number, head in enumerate(("", *MODELS, "difference (95%)", "")):
+        table.add_column(head, justify="right" if number in (1, 2, 3) else "left", no_wrap=True)
     for row in rows:
-        difference = row["difference"]
-        interval = f"{100 * difference.low:+.1f} to {100 * difference.high:+.1f}" if seeds > 1 else "–"
-        table.add_row(
-            row["title"], *(percent(values) for values in row["values"].values()), f"{100 * difference.mean:+.1f}",
-            interval, difference.verdict(),
-        )  # fmt: skip
+        found = row["difference"]
+        interval = f" ({100 * found.low:+.1f} to {100 * found.high:+.1f})" if seeds > 1 else ""
+        values = (percent(values) for values in row["values"].values())
+        table.add_row(row["title"], *values, f"{100 * found.mean:+.1f}{interval}", found.verdict())
     console = Console()
     console.print(table)
-    beyond = [row["title"] for row in rows if row["difference"].beyond_noise and seeds > 1]
-    where = f"Only here does {OURS} differ from {BASELINE} by more than noise: {'; '.join(beyond)}."
-    console.print(where if beyond else f"No difference between {OURS} and {BASELINE} is beyond noise.", highlight=False)
+    console.print(verdict(rows), highlight=False)
 
 
-def percent(values: list[float]) -> str:
-    mean = sum(values) / len(values)
-    if len(values) < 2:
-        return f"{100 * mean:.1f}"
-    return f"{100 * mean:.1f} ± {100 * torch.tensor(values, dtype=torch.float64).std().item():.1f}"
+def verdict(rows: list[dict[str, Any]]) -> str:
+    """What may be said of the differences, in one sentence."""
+    if rows[0]["difference"].pairs < 2:
+        return "One seed has no deviation, so nothing can be said about any difference."
+    beyond = [row["title"] for row in rows if row["difference"].beyond_noise]
+    if beyond:
+        return f"{OURS} differs from {BASELINE} by more than noise only here: {'; '.join(beyond)}."
+    return f"No difference between {OURS} and {BASELINE} is beyond noise."

@@ -24,7 +24,7 @@ def attack(name: str, model: nn.Module, images: Tensor, labels: Tensor, *, eps: 
     if name not in ATTACKS:
         raise InputError(f"there is no attack {name!r}; expected one of {', '.join(ATTACKS)}")
     attacks: dict[str, Any] = {
-        "fgsm": lambda: foolbox.attacks.LinfFastGradientAttack(),
+        "fgsm": foolbox.attacks.LinfFastGradientAttack,
         "pgd": lambda: foolbox.attacks.LinfProjectedGradientDescentAttack(rel_stepsize=2.5 / steps, steps=steps),
     }
     with warnings.catch_warnings(), torch.enable_grad():

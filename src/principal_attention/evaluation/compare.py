@@ -1,6 +1,7 @@
 """Two models over the same seeds: the paired difference, and whether it is more than noise."""
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -32,9 +33,15 @@ class Difference:
 def paired(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
     differences = [a - b for a, b in zip(ours, theirs, strict=True)]
     n = len(differences)
-    mean = sum(differences) / n
+    mean = statistics.fmean(differences)
     if n < 2:
         return Difference(mean, math.nan, -math.inf, math.inf, n)
-    deviation = math.sqrt(sum((d - mean) ** 2 for d in differences) / (n - 1))
+    deviation = statistics.stdev(differences)
     reach = float(stats.t.ppf(0.975, n - 1)) * deviation / math.sqrt(n)
     return Difference(mean, deviation, mean - reach, mean + reach, n)
+
+
+def percent(values: Sequence[float]) -> str:
+    """Fractions as "mean ± standard deviation" in %."""
+    mean = f"{100 * statistics.fmean(values):.1f}"
+    return f"{mean} ± {100 * statistics.stdev(values):.1f}" if len(values) > 1 else mean

@@ -11,6 +11,9 @@ from .._random import words
 class OnPixels(nn.Module):
     """A model with its normaliser inside."""
 
+    mean: Tensor
+    std: Tensor
+
     def __init__(self, model: nn.Module, mean: Sequence[float], std: Sequence[float]):
         super().__init__()
         self.model = model
@@ -23,7 +26,7 @@ class OnPixels(nn.Module):
 
     def pixels(self, normalised: Tensor) -> Tensor:
         """Back from what the model was trained on."""
-        return (normalised * self.std + self.mean).clamp(0, 1)  # type: ignore[no-any-return]
+        return (normalised * self.std + self.mean).clamp(0, 1)
 
 
 def gaussian_noise(images: Tensor, sigma: float, *, first: int = 0, seed: int = 0) -> Tensor:

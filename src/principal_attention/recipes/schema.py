@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
+Whole = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 
@@ -38,7 +39,7 @@ class Data(Section):
     subset: str | None = None  # the hub's configuration name
     train: str = "train"
     validation: str | None = None  # the first of validation, val, test that is there
-    holdout: int = Field(0, ge=0)  # take this many of the training images for validation instead
+    holdout: Whole = 0  # take this many of the training images for validation instead
     image: str | None = None  # columns; found by type when not named
     label: str | None = None
     streaming: bool = False
@@ -54,7 +55,7 @@ class Augment(Section):
     """What is done to training images; the defaults are nothing."""
 
     crop: Literal["none", "pad", "resized"] = "none"
-    padding: int = Field(4, ge=0)  # of crop "pad"
+    padding: Whole = 4  # of crop "pad"
     flip: Share = 0.0
     rand_augment: str | None = None  # timm's notation, rand-m9-mstd0.5-inc1
     color_jitter: NotNegative = 0.0  # not used beside rand_augment, as in timm
@@ -95,14 +96,14 @@ class Training(Section):
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
     smoothing: Share = 0.0
     ema: Annotated[float, Field(gt=0, lt=1)] | None = None  # decay; the averaged weights become the run's model
-    workers: int | None = Field(None, ge=0)  # that load images; None: as many as there are cores to spare, up to 8
+    workers: Whole | None = None  # that load images; None: as many as there are cores to spare, up to 8
     log_every: Count = 20  # steps
     checkpoint_minutes: NotNegative = 10  # and after every epoch
 
 
 class Recipe(Section):
     name: str
-    seed: int = Field(0, ge=0)
+    seed: Whole = 0
     model: Model | None = None
     init_from: str | None = None  # timm:NAME@weights, hf:FOLDER, or a finished run
     robustify: Robustify | None = None

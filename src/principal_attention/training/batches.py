@@ -96,7 +96,7 @@ def training_loader(
             f"{place.world} processes times training.accumulate={accumulate}"
         )
     shards = [(step, turn * place.world + place.rank) for step in steps for turn in range(accumulate)]
-    common = dict(num_workers=workers, pin_memory=pin, persistent_workers=workers > 0)
+    common: dict[str, Any] = dict(num_workers=workers, pin_memory=pin, persistent_workers=workers > 0)
     if workers:
         common |= {"prefetch_factor": 4}
     if examples.split.streaming:

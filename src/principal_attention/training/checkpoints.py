@@ -90,10 +90,12 @@ def digest(path: Path) -> str:
 def flatten_optimizer(optimizer: torch.optim.Optimizer) -> tuple[Tensors, dict[str, Any]]:
     """An optimizer's state as named tensors and plain values."""
     state = optimizer.state_dict()
-    tensors, values = {}, {}
+    tensors: Tensors = {}
+    values: dict[str, Any] = {}
     for index, entries in state["state"].items():
         for name, value in entries.items():
-            (tensors if isinstance(value, Tensor) else values)[f"{index}.{name}"] = value
+            target: dict[str, Any] = tensors if isinstance(value, Tensor) else values
+            target[f"{index}.{name}"] = value
     return tensors, {"groups": state["param_groups"], "values": values}
 
 

@@ -98,8 +98,8 @@ class Trainer:
                 rate = len(losses) * self.task.plan.batch_size / (now - logged)
                 line = {
                     "step": self.step, "epoch": self.step / per_epoch, "loss": sum(losses) / len(losses),
-                    "lr": self.optimizer.param_groups[0]["lr"], "grad_norm": norm, "examples_per_second": round(rate, 1),
-                    "waiting_share": round(self.waiting / (now - logged), 4),
+                    "lr": self.optimizer.param_groups[0]["lr"], "grad_norm": norm,
+                    "examples_per_second": round(rate, 1), "waiting_share": round(self.waiting / (now - logged), 4),
                 }  # fmt: skip
                 self.log.line(line)
                 self.log.advance(self.step, f"loss {line['loss']:.3f}")
@@ -218,8 +218,8 @@ def make_schedule(recipe: Recipe, optimizer: torch.optim.Optimizer, epoch_steps:
     given = recipe.schedule
     unit = 1 if given.per == "epoch" else epoch_steps
     return CosineLRScheduler(
-        optimizer, t_initial=max(2, given.epochs * unit), lr_min=given.min_lr, warmup_t=round(given.warmup_epochs * unit),
-        warmup_lr_init=given.warmup_lr, t_in_epochs=given.per == "epoch",
+        optimizer, t_initial=max(2, given.epochs * unit), lr_min=given.min_lr,
+        warmup_t=round(given.warmup_epochs * unit), warmup_lr_init=given.warmup_lr, t_in_epochs=given.per == "epoch",
     )  # fmt: skip
 
 

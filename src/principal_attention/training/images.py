@@ -41,15 +41,19 @@ class ImageTask:
         )  # fmt: skip
         self.model: nn.Module = self.classifier.model
         view = self.classifier.view
-        look = dict(mean=view.mean, std=view.std)
+        look: dict[str, Any] = dict(mean=view.mean, std=view.std)
         learn = training_transform(
-            view.size, **look, **augment.model_dump(exclude={"mixup", "cutmix", "repeats"})  # type: ignore[arg-type]
+            view.size,
+            **look,
+            **augment.model_dump(exclude={"mixup", "cutmix", "repeats"}),
         )
         see = evaluation_transform(view.size, **look, crop_pct=view.crop_pct, interpolation=view.interpolation)
-        common = dict(num_classes=view.num_classes, mode="L" if view.channels == 1 else "RGB")
-        random = augment.crop != "none" or augment.flip or augment.rand_augment or augment.color_jitter or augment.erasing
-        self.examples = Examples(train, learn, seed=recipe.seed if random else None, **common)  # type: ignore[arg-type]
-        self.held = Examples(validation, see, **common)  # type: ignore[arg-type]
+        common: dict[str, Any] = dict(num_classes=view.num_classes, mode="L" if view.channels == 1 else "RGB")
+        random = (
+            augment.crop != "none" or augment.flip or augment.rand_augment or augment.color_jitter or augment.erasing
+        )
+        self.examples = Examples(train, learn, seed=recipe.seed if random else None, **common)
+        self.held = Examples(validation, see, **common)
         self.plan = Plan(length, training.batch_size, recipe.seed, augment.repeats, shuffle=not train.streaming)
         self.mixup = None
         if augment.mixup or augment.cutmix:

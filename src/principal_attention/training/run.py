@@ -1,6 +1,6 @@
 """A run: a folder with its recipe, its checkpoints, its numbers, and at the end its model.
 
-    recipe.yaml  metrics.jsonl  records.jsonl  tensorboard/  checkpoints/  model.safetensors  config.json
+recipe.yaml  metrics.jsonl  records.jsonl  tensorboard/  checkpoints/  model.safetensors  config.json
 """
 
 import warnings
@@ -79,7 +79,8 @@ def _check_folder(folder: Path, recipe: Recipe, resume: bool, log: Any) -> None:
     for place, was, now in _differences(old, new):
         if place[0] in _FIXED or place[:2] in _FIXED_KEYS:
             raise InputError(
-                f"the run in {folder} was started with {'.'.join(place)}={was}, not {now}: that cannot change on the way"
+                f"the run in {folder} was started with {'.'.join(place)}={was}, not {now}: "
+                "that cannot change on the way"
             )
         log.say(f"continuing with {'.'.join(place)}={now} instead of {was}")
 

@@ -17,9 +17,7 @@ def digits() -> dict[str, Any]:
 
     found = load_digits()
     pixels = np.round(found.images * (255 / 16)).astype(np.uint8)  # the files hold 0 … 16
-    training, held = train_test_split(
-        np.arange(len(pixels)), test_size=HELD_OUT, stratify=found.target, random_state=0
-    )
+    training, held = train_test_split(np.arange(len(pixels)), test_size=HELD_OUT, stratify=found.target, random_state=0)
     features = datasets.Features(image=datasets.Image(), label=datasets.ClassLabel(names=[str(d) for d in range(10)]))
 
     def table(indices: Any) -> Any:

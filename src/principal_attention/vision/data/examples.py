@@ -14,7 +14,6 @@ from ..._random import seed_all
 from ...errors import InputError
 from .sources import Split
 
-
 KEPT_BYTES = 2**28  # of prepared examples in memory
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from ...errors import InputError
 from .digits import digits
@@ -47,7 +47,7 @@ class Split:
             if isinstance(wrong, InputError):
                 raise
             where = f" ({content['path']})" if content.get("path") else ""
-            reason = "not an image" if isinstance(wrong, Image.UnidentifiedImageError) else wrong
+            reason = "not an image" if isinstance(wrong, UnidentifiedImageError) else wrong
             raise InputError(f"image {number} of split {self.name}{where} cannot be read: {reason}") from wrong
 
     def _whole(self, label: Any, number: int) -> int:
@@ -204,7 +204,9 @@ def class_count(splits: Iterable[Split]) -> int:
         if split.classes is not None:
             counts.append(len(split.classes))
         elif split.streaming:
-            raise InputError(f"the stream {split.name} does not say how many classes it has; set num_classes of the model")
+            raise InputError(
+                f"the stream {split.name} does not say how many classes it has; set num_classes of the model"
+            )
         else:
             counts.append(max(split.rows.unique(split.label)) + 1)
     return max(counts)

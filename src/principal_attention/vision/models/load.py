@@ -119,7 +119,9 @@ def harden(model: nn.Module, *, preset: str, iterations: int, lam: float, layers
 def _timm(name: str, classes: int, args: dict[str, Any], weights: str | None = None) -> Classifier:
     if not timm.is_model(name.partition(".")[0]):
         close = difflib.get_close_matches(name, timm.list_models(), n=1, cutoff=0.4)
-        raise InputError(f"there is no model {name}; " + (f"did you mean {close[0]}?" if close else "see timm.list_models()"))
+        raise InputError(
+            f"there is no model {name}; " + (f"did you mean {close[0]}?" if close else "see timm.list_models()")
+        )
     loading: dict[str, Any] = {}
     if weights == "hub":
         loading = {"pretrained": True}
@@ -181,7 +183,9 @@ def _write_view(folder: Path, view: View) -> None:
 
 def _run(folder: Path, classes: int, args: dict[str, Any]) -> Classifier:
     if not (folder / CARD).is_file():
-        raise InputError(f"init_from is {folder}; expected timm:NAME@weights, hf:FOLDER or the folder of a finished run")
+        raise InputError(
+            f"init_from is {folder}; expected timm:NAME@weights, hf:FOLDER or the folder of a finished run"
+        )
     card = json.loads((folder / CARD).read_text(encoding="utf-8"))
     if "architecture" not in card:
         return _huggingface(str(folder), classes, args)
@@ -195,9 +199,11 @@ def _run(folder: Path, classes: int, args: dict[str, Any]) -> Classifier:
 def _view(model: Any, classes: int) -> View:
     told = timm.data.resolve_model_data_config(model)
     channels, size, width = told["input_size"]
-    embed = getattr(model, "patch_embed", None)
+    embed: Any = getattr(model, "patch_embed", None)
     if getattr(embed, "img_size", None):
         size, width = embed.img_size  # the options may have changed it
     if size != width:
         raise InputError(f"the model takes images of {size}×{width}; expected a square")
-    return View(size, channels, tuple(told["mean"]), tuple(told["std"]), classes, told["crop_pct"], told["interpolation"])
+    return View(
+        size, channels, tuple(told["mean"]), tuple(told["std"]), classes, told["crop_pct"], told["interpolation"]
+    )

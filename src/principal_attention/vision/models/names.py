@@ -82,7 +82,7 @@ KINDS = {
     "kpca_vit": _kpca_vit,
 }  # fmt: skip
 NAMES = tuple(f"{kind}_{size}_patch16_224" for kind in KINDS for size in SIZES)
-default_cfgs = generate_default_cfgs({name: _CONFIG for name in NAMES})
+default_cfgs = generate_default_cfgs(dict.fromkeys(NAMES, _CONFIG))
 
 
 def _register(name: str, kind: str, size: str) -> None:

@@ -19,13 +19,13 @@ from ...modules import Mechanism, SelfAttention
 CARD, WEIGHTS = "config.json", "model.safetensors"
 
 
-class PrincipalViT(VisionTransformer, PyTorchModelHubMixin, library_name="principal-attention", license="apache-2.0"):  # type: ignore[misc]
+class PrincipalViT(VisionTransformer, PyTorchModelHubMixin, library_name="principal-attention", license="apache-2.0"):  # type: ignore[misc, call-arg]
     """A vision transformer whose block i attends with `mechanism(i, num_tokens)`; made by the names in `names.py`."""
 
     def __init__(self, mechanism: Callable[[int, int], Mechanism], **options: Any):
         super().__init__(**options | {"weight_init": "skip"})
         tokens = self.patch_embed.num_patches + self.num_prefix_tokens
-        where = {"device": options.get("device"), "dtype": options.get("dtype")}
+        where: dict[str, Any] = {"device": options.get("device"), "dtype": options.get("dtype")}
         for index, block in enumerate(self.blocks):
             theirs = block.attn
             block.attn = SelfAttention(
@@ -55,7 +55,9 @@ def read_model(folder: Path, **overrides: Any) -> Any:
     """The timm model that a folder's card describes, with the folder's weights, in evaluation mode."""
     for name in (CARD, WEIGHTS):
         if not (folder / name).is_file():
-            raise InputError(f"{folder} holds no {name}; expected a folder written by save_pretrained or a finished run")
+            raise InputError(
+                f"{folder} holds no {name}; expected a folder written by save_pretrained or a finished run"
+            )
     try:
         json.loads((folder / CARD).read_text(encoding="utf-8"))["architecture"]
         return timm.create_model(f"local-dir:{folder}", pretrained=True, **overrides).eval()
