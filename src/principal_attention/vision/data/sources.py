@@ -36,19 +36,21 @@ class Split:
         """A row's image in PIL's mode, and its label; `number` is the row's, for the error."""
         content = row[self.image]
         try:
-            if content.get("bytes") is not None:
-                image = Image.open(io.BytesIO(content["bytes"]))
-            elif os.path.exists(content["path"]):
-                image = Image.open(content["path"])
-            else:  # an address inside an archive or on the hub
-                image = datasets.Image().decode_example(content)
-            return image.convert(mode), self._whole(row[self.label], number)
+            with self._open(content) as image:
+                return image.convert(mode), self._whole(row[self.label], number)
         except _UNREADABLE as wrong:
             if isinstance(wrong, InputError):
                 raise
             where = f" ({content['path']})" if content.get("path") else ""
             reason = "not an image" if isinstance(wrong, UnidentifiedImageError) else wrong
             raise InputError(f"image {number} of split {self.name}{where} cannot be read: {reason}") from wrong
+
+    def _open(self, content: dict[str, Any]) -> Image.Image:
+        if content.get("bytes") is not None:
+            return Image.open(io.BytesIO(content["bytes"]))
+        if os.path.exists(content["path"]):
+            return Image.open(content["path"])
+        return datasets.Image().decode_example(content)  # type: ignore[no-any-return]  # in an archive, or on the hub
 
     def _whole(self, label: Any, number: int) -> int:
         if not isinstance(label, int):
