@@ -1,12 +1,13 @@
-"""`principal demo`: digits as keys, gross errors in them, and what each reading of the pursuit recovers."""
+"""Digits as attention keys, gross errors in them: what does each reading of the pursuit recover?
 
-import json
+.venv/bin/python benchmarks/recovery.py --seeds 5        the table of the README and docs/recovery.png; seconds
+"""
+
+import argparse
 import math
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,9 +17,9 @@ from rich.table import Table
 from sklearn.datasets import load_digits
 from torch import Tensor
 
-from ..errors import InputError
-from ..pcp import principal_component_pursuit
-from ..pursuit import PRESETS, Pursuit, rpc_attention
+from principal_attention import PRESETS, Pursuit, principal_component_pursuit, rpc_attention
+from principal_attention._files import replacing, write_jsonl
+from principal_attention.evaluation.records import record
 
 KEYS = 256  # images a contamination; each is one key of 64 pixels
 SPREAD = 0.5  # of the pixels: kᵀk/√64 is then about 2, a softmax that is neither flat nor the identity
@@ -34,9 +35,7 @@ class Recovery:
     output: Callable[[Tensor], Tensor] | None  # its attention, to compare clean with contaminated keys
 
 
-def run_demo(out: Path, *, seeds: int, share: float) -> None:
-    if not 0 <= share <= 1:
-        raise InputError(f"the share of errors is {share}; expected a number in [0, 1]")
+def run(out: Path, *, seeds: int, share: float) -> None:
     out.mkdir(parents=True, exist_ok=True)
     images = torch.from_numpy(load_digits().data).float()
     images = images * (SPREAD / images.std())
@@ -51,10 +50,13 @@ def run_demo(out: Path, *, seeds: int, share: float) -> None:
                 shown[name] = recovery.keys
         if seed == 0:
             shown = {"clean": clean, **shown}
-    _write(out / "records.jsonl", "".join(json.dumps(r) + "\n" for r in _records(rows)))
-    _picture(out / "demo.png", shown, average)
+    write_jsonl(out / "records.jsonl", [
+        record(name, "recovery", "gross errors", metric, value, n=KEYS, seed=seed)
+        for name, found in rows.items() for seed, metrics in enumerate(found) for metric, value in metrics.items()
+    ])  # fmt: skip
+    _picture(out / "recovery.png", shown, average)
     _print(rows, seeds, share)
-    print(f"\n{out / 'records.jsonl'} holds these numbers, {out / 'demo.png'} the pictures.")
+    print(f"\n{out / 'records.jsonl'} holds these numbers, {out / 'recovery.png'} the pictures.")
 
 
 def contaminate(images: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -99,21 +101,6 @@ def _relative(x: Tensor, y: Tensor) -> float:
     return ((x - y).norm() / y.norm()).item()
 
 
-def _records(rows: dict[str, list[dict[str, float]]]) -> Iterator[dict[str, Any]]:
-    for name, found in rows.items():
-        for seed, metrics in enumerate(found):
-            for metric, value in metrics.items():
-                yield {
-                    "model": name,
-                    "suite": "demo",
-                    "case": "gross errors",
-                    "metric": metric,
-                    "value": value if math.isfinite(value) else None,
-                    "n": KEYS,
-                    "seed": seed,
-                }
-
-
 def _print(rows: dict[str, list[dict[str, float]]], seeds: int, share: float) -> None:
     table = Table(
         title=f"{KEYS} digits as keys, {share:.0%} of their entries hit by ±{MAGNITUDE:g}·mean|K|; "
@@ -147,20 +134,22 @@ def _picture(path: Path, shown: dict[str, Tensor], average: Tensor) -> None:
     figure, axes = plt.subplots(len(shown), columns, figsize=(11, 0.82 * len(shown)), squeeze=False)
     for row, (name, keys) in zip(axes, shown.items(), strict=True):
         for axis, key in zip(row, keys[:columns], strict=True):
-            axis.imshow((key + average).reshape(8, 8), cmap="gray_r", vmin=0, vmax=high)
+            axis.imshow((key + average).reshape(8, 8).numpy(), cmap="gray_r", vmin=0, vmax=high)
             axis.set_xticks([])
             axis.set_yticks([])
         label = name if name == "clean" else f"{name}\n{_relative(keys, clean):.2f} from clean"
         row[0].set_ylabel(label, rotation=0, ha="right", va="center", fontsize=8)
     figure.suptitle("Keys as each method recovers them", fontsize=10)
     figure.tight_layout()
-    partial = path.with_name(f".{path.name}.partial")
-    figure.savefig(partial, dpi=110, format="png")
+    with replacing(path) as partial:
+        figure.savefig(partial, dpi=110, format="png")
     plt.close(figure)
-    os.replace(partial, path)
 
 
-def _write(path: Path, text: str) -> None:
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("runs/recovery"))
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--errors", type=float, default=0.05, help="share of key entries hit by a gross error")
+    given = parser.parse_args()
+    run(given.out, seeds=given.seeds, share=given.errors)

@@ -1,7 +1,7 @@
 """Trainings on real images, small enough for two cores: what do SymViT, RPC-SymViT and a fine-tuned DeiT-tiny reach?
 
     PRINCIPAL_DATA=/path/to/data .venv/bin/python benchmarks/vision.py cifar10             train, measure, print
-    PRINCIPAL_DATA=/path/to/data .venv/bin/python benchmarks/vision.py finetune --write    and keep docs/results/finetune.md
+    PRINCIPAL_DATA=/path/to/data .venv/bin/python benchmarks/vision.py finetune --write    and keep it in docs/results
 
 The folder holds `cifar10` (the hub's parquet), `imagenet-val-2000` (columns image and label, 224×224) and `deit-tiny`
 (timm's weights as safetensors). Every training is a run of `principal train` in runs/cifar10 or runs/finetune; a killed
@@ -132,15 +132,15 @@ def waiting(folders: dict[tuple[str, int], Path]) -> str:
 TEXTS = {
     "cifar10": """# CIFAR-10: SymViT against RPC-SymViT, trained here
 
-`principal train cifar10/symvit` and `principal train cifar10/rpc_symvit`: 4 layers of 64, 2 heads, 4×4 patches, 7 epochs of
-25,000 of the training images, all 10,000 test images; {n} parameters. The recipes fit minutes on two cores, not the state
-of the art.""",
+`principal train cifar10/symvit` and `principal train cifar10/rpc_symvit`: 4 layers of 64, 2 heads, 4×4 patches, 7
+epochs of 25,000 of the training images, all 10,000 test images; {n} parameters. The recipes fit minutes on two cores,
+not the state of the art.""",
     "finetune": """# DeiT-tiny fine-tuned with each reading of RPC-Attention
 
-`principal train finetune/deit_tiny`: timm's DeiT-tiny with RPC-Attention put into its first layer (`robustify`), two epochs
-on 1,600 of 2,000 ImageNet validation images at a learning rate of 1e-4, measured on the other 400, as they are and with
-Gaussian noise of σ = 0.18 of the pixel range ({draws} draws, the same for all). Before any fine-tuning DeiT-tiny gets 71.6%
-of the 2,000; without training the readings do [this](drop-in.md).""",
+`principal train finetune/deit_tiny`: timm's DeiT-tiny with RPC-Attention put into its first layer (`robustify`), two
+epochs on 1,600 of 2,000 ImageNet validation images at a learning rate of 1e-4, measured on the other 400, as they are
+and with Gaussian noise of σ = 0.18 of the pixel range ({draws} draws, the same for all). Before any fine-tuning
+DeiT-tiny gets 71.6% of the 2,000; without training the readings do [this](drop-in.md).""",
 }
 SETTINGS = {"cifar10": CIFAR10, "finetune": FINETUNE}
 
@@ -162,8 +162,8 @@ def main() -> None:
     text = [
         TEXTS[kind].format(n=f"{parameters:,}", draws=DRAWS), "",
         f"Command: `{command}`, {datetime.date.today().isoformat()}, torch {torch.__version__.split('+')[0]},",
-        f"{os.cpu_count()} cores. Mean ± standard deviation over {len(SEEDS)} seeds in %; differences are paired by seed,",
-        "with Student's 95% interval.", "", *table(kind, folders), "",
+        f"{os.cpu_count()} cores. Mean ± standard deviation over {len(SEEDS)} seeds in %; differences are paired by",
+        "seed, with Student's 95% interval.", "", *table(kind, folders), "",
         f"Share of the training time spent waiting for data: {waiting(folders)}.", "",
     ]  # fmt: skip
     print("\n".join(text))

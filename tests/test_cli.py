@@ -1,59 +1,121 @@
 """`principal` as it is typed."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from principal_attention.cli.app import app
 
 PRINCIPAL = Path(sys.executable).with_name("principal")
+QUICK = ("schedule.epochs=2", "schedule.warmup_epochs=1", "data.limit=128", "model.options.depth=1")
 
 
 def principal(*words, **options):
-    return subprocess.run([str(PRINCIPAL), *words], capture_output=True, text=True, check=False, **options)
+    return subprocess.run([str(PRINCIPAL), *map(str, words)], capture_output=True, text=True, check=False, **options)
 
 
-def test_help_has_an_example():
-    assert "demo" in principal("--help").stdout
-    assert "Example: principal demo" in principal("demo", "--help").stdout
+def test_help_has_an_example_for_every_command():
+    said = principal("--help").stdout
+    for command in ("demo", "train", "list"):
+        assert command in said
+        assert f"Example: principal {command}" in principal(command, "--help").stdout
     assert principal("--version").stdout.startswith("principal-attention ")
 
 
-def test_demo_writes_its_numbers_and_its_picture(tmp_path):
-    done = principal("demo", "--out", str(tmp_path / "run"), "--seeds", "2", env={"COLUMNS": "140", "PATH": ""})
+def test_lists():
+    recipes = principal("list", "recipes").stdout.split()
+    assert {"digits/symvit", "cifar10/rpc_symvit", "imagenet/rpc_symvit_tiny_6iter_layer1"} <= set(recipes)
+    assert not [name for name in recipes if "/_" in name]
+    assert "rpc_symvit_tiny_patch16_224" in principal("list", "models").stdout.split()
+
+
+def test_train_leaves_a_run_and_says_what_it_reached(tmp_path):
+    done = principal("train", "digits/symvit", *QUICK, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    records = [json.loads(line) for line in (tmp_path / "run" / "records.jsonl").read_text().splitlines()]
-    for key in ("model", "suite", "case", "metric", "value", "n", "seed"):
-        assert all(key in record for record in records)
-    assert {r["seed"] for r in records} == {0, 1}
-    errors = {r["model"]: r["value"] for r in records if r["metric"] == "key_error" and r["seed"] == 0}
-    # What the page claims: λ = 4 leaves the errors in, PCP and `cleaned` at λ = 0.5 take them out.
-    nothing = errors["plain attention"]
-    assert errors["cleaned, λ = 4"] == pytest.approx(nothing)
-    assert errors["cleaned, λ = 0.5"] < 0.2 * nothing
-    assert errors["PCP"] < 0.2 * nothing
-    picture = (tmp_path / "run" / "demo.png").read_bytes()
-    assert picture.startswith(b"\x89PNG")
-    for name in errors:
-        assert name.split(",")[0] in done.stdout
-    assert not list((tmp_path / "run").glob(".*"))
+    assert done.stdout.startswith("runs/digits-symvit-0: top-1 ")
+    run = tmp_path / "runs" / "digits-symvit-0"
+    for name in ("recipe.yaml", "metrics.jsonl", "records.jsonl", "model.safetensors", "config.json", "tensorboard"):
+        assert (run / name).exists(), name
+    assert "epoch 2 of 2" in done.stderr
+    again = principal("train", run, "--resume")  # a finished run only evaluates
+    assert again.returncode == 0, again.stderr
 
 
-@pytest.mark.parametrize("share", ["0", "1"])
-def test_demo_at_its_edges(tmp_path, share):
-    done = principal("demo", "--out", str(tmp_path), "--seeds", "1", "--errors", share)
-    assert done.returncode == 0, done.stderr
-    assert "NaN" not in (tmp_path / "records.jsonl").read_text()
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("digits/symvitt",), "there is no recipe digits/symvitt: expected a YAML file or a built-in name; did you mean"),
+        (("digits/symvit", "optimizer.lrr=1"), "recipe digits/symvit: unknown key optimizer.lrr; did you mean lr?"),
+        (("digits/symvit", "model.name=symvit_tny"), "there is no model symvit_tny; did you mean"),
+        (("digits/symvit", "model.options.dept=3"), "cannot be made"),
+        (("digits/symvit", "model.options.patch_size=[1"), "the value is not YAML"),
+        (("digits/symvit", "data.source=/nowhere"), "there is nothing at /nowhere"),
+        (("digits/symvit", "training.batch_size=5000"), "batch_size is 5000 and there are 1437 training examples"),
+        (("digits/symvit", "optimizer.name=adamm"), "optimizer.name is 'adamm'"),
+        (("digits/symvit", "model=null", "init_from=timm:deit_tiny_patch16_224@/x.pth"), "not there as safetensors"),
+        (("digits/symvit", "model=null", "init_from=nowhere"), "expected timm:NAME@weights, hf:FOLDER or the folder"),
+        (("digits/symvit", "robustify.preset=best"), "preset is 'best'; expected one of paper"),
+        (("digits/symvit", "--resume"), "there is no run in"),
+    ],
+)
+def test_bad_input_is_one_sentence(tmp_path, words, sentence):
+    done = CliRunner().invoke(app, ["train", *words, "--out", str(tmp_path / "run")])
+    assert done.exit_code == 1
+    assert done.stderr.startswith("principal train: ")
+    assert sentence in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
 
 
-def test_bad_input_is_one_sentence(tmp_path):
-    done = principal("demo", "--out", str(tmp_path), "--errors", "2")
-    assert done.returncode == 1
-    assert done.stderr == "principal demo: the share of errors is 2.0; expected a number in [0, 1]\n"
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path):
     (tmp_path / "file").write_text("")
-    done = principal("demo", "--out", str(tmp_path / "file"))
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    for command in (("train", "digits/symvit", *QUICK), ("demo", "--seeds", "1")):
+        done = principal(*command, "--out", tmp_path / "file" / "run")
+        assert done.returncode == 1
+        assert "Traceback" not in done.stderr
+        assert len(done.stderr.strip().splitlines()) == 1, done.stderr
     assert principal("dem").returncode == 2
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """A demo of one seed, so that it takes half a minute."""
+    out = tmp_path_factory.mktemp("demo")
+    done = principal("demo", "--out", out, "--seeds", 1, env=os.environ | {"COLUMNS": "80"})
+    assert done.returncode == 0, done.stderr
+    return out, done.stdout
+
+
+def test_the_demo_measures_both_models_and_claims_nothing_from_one_seed(demo):
+    out, said = demo
+    records = [json.loads(line) for line in (out / "records.jsonl").read_text().splitlines()]
+    for key in ("model", "suite", "case", "metric", "value", "n", "seed", "protocol"):
+        assert all(key in record for record in records)
+    found = {(r["model"], r["case"]): r["value"] for r in records}
+    for model in ("SymViT", "RPC-SymViT"):
+        # It has learned digits, and an attack of the same budget does more harm in twenty steps than in one.
+        assert found[model, "validation"] > 0.8
+        assert found[model, "pgd"] <= found[model, "fgsm"] < found[model, "validation"]
+    assert "nothing can be said about any difference" in said
+    assert max(map(len, said.splitlines())) <= 80
+
+
+def test_the_demos_page_needs_nothing_beside_it(demo):
+    out, _ = demo
+    page = (out / "index.html").read_text(encoding="utf-8")
+    assert page.count('src="data:image/png;base64,') == page.count("<img") == 4
+    for outside in ("http://", "https://", "<script", "@import", "url("):
+        assert outside not in page
+    assert "One seed has no deviation" in page
+
+
+def test_a_demo_that_was_done_is_not_done_again(demo):
+    out, said = demo
+    before = (out / "symvit-0" / "model.safetensors").stat().st_mtime_ns
+    again = principal("demo", "--out", out, "--seeds", 1, env=os.environ | {"COLUMNS": "80"})
+    assert again.stdout.splitlines()[:-1] == said.splitlines()[:-1]
+    assert (out / "symvit-0" / "model.safetensors").stat().st_mtime_ns == before

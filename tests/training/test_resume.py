@@ -104,11 +104,11 @@ def test_where_every_checkpoint_is_damaged_the_run_says_so(quick, tmp_path):
 
 def test_a_run_is_not_overwritten_by_mistake(quick, tmp_path):
     quick(tmp_path, "schedule.epochs=2")
-    with pytest.raises(InputError, match="already a run .* continue it with --resume, or choose another --out"):
+    with pytest.raises(InputError, match=r"already a run .* continue it with --resume, or choose another --out"):
         quick(tmp_path, "schedule.epochs=2")
-    with pytest.raises(InputError, match="started with optimizer.name=adamw, not sgd: that cannot change"):
+    with pytest.raises(InputError, match=r"started with optimizer\.name=adamw, not sgd: that cannot change"):
         quick(tmp_path, "schedule.epochs=2", "optimizer.name=sgd", resume=True)
-    with pytest.raises(InputError, match="there is no run in .* to resume"):
+    with pytest.raises(InputError, match=r"there is no run in .* to resume"):
         quick(tmp_path / "nowhere", resume=True)
 
 

@@ -84,10 +84,11 @@ def train(
     """
     with _sentences("train"):
         from ..recipes import find_recipe, read_recipe
-        from ..training import train as run
-        from ..training.engine import Interrupted, TrainingError
 
         checked = read_recipe(recipe, overrides or [])
+        from ..training import train as run  # takes seconds: a mistake in the recipe is answered before
+        from ..training.engine import Interrupted, TrainingError
+
         if out is None and find_recipe(recipe).name == "recipe.yaml":
             out = find_recipe(recipe).parent
         try:

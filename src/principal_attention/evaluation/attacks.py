@@ -19,16 +19,16 @@ def attack(name: str, model: nn.Module, images: Tensor, labels: Tensor, *, eps: 
 
     PGD starts at random and makes steps of 2.5·ε/steps (Madry et al., 2018): enough to cross the budget and come back.
     """
-    import foolbox
-
     if name not in ATTACKS:
         raise InputError(f"there is no attack {name!r}; expected one of {', '.join(ATTACKS)}")
-    attacks: dict[str, Any] = {
-        "fgsm": foolbox.attacks.LinfFastGradientAttack,
-        "pgd": lambda: foolbox.attacks.LinfProjectedGradientDescentAttack(rel_stepsize=2.5 / steps, steps=steps),
-    }
     with warnings.catch_warnings(), torch.enable_grad():
-        warnings.simplefilter("ignore", DeprecationWarning)  # foolbox's and eagerpy's own
+        warnings.simplefilter("ignore", DeprecationWarning)  # foolbox's own, on import and after
+        import foolbox
+
+        attacks: dict[str, Any] = {
+            "fgsm": foolbox.attacks.LinfFastGradientAttack,
+            "pgd": lambda: foolbox.attacks.LinfProjectedGradientDescentAttack(rel_stepsize=2.5 / steps, steps=steps),
+        }
         target = foolbox.PyTorchModel(model.eval(), bounds=(0, 1), device=images.device)
         _, clipped, _ = attacks[name]()(target, images, labels, epsilons=eps)
     return clipped.detach()  # type: ignore[no-any-return]

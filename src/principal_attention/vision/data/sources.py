@@ -128,12 +128,13 @@ def _class_folders(root: Path) -> dict[str, Any]:
         raise InputError(
             f"{root} holds neither parquet nor images in class folders; expected {root}/train/CLASS/IMAGE.jpg"
         )
+    names = sorted({name for classes in found.values() for name in classes})  # a split may lack one
+    features = datasets.Features(image=datasets.Image(), label=datasets.ClassLabel(names=names))
     tables = {}
-    for name, classes in found.items():
-        features = datasets.Features(image=datasets.Image(), label=datasets.ClassLabel(names=list(classes)))
-        paths = [path for files in classes.values() for path in files]
-        labels = [number for number, files in enumerate(classes.values()) for _ in files]
-        tables[name] = datasets.Dataset.from_dict({"image": paths, "label": labels}, features=features)
+    for split, classes in found.items():
+        listed = [(path, number) for number, name in enumerate(names) for path in classes.get(name, ())]
+        columns = {"image": [path for path, _ in listed], "label": [number for _, number in listed]}
+        tables[split] = datasets.Dataset.from_dict(columns, features=features)
     return tables
 
 

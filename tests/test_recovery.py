@@ -1,0 +1,28 @@
+"""What the README says of key recovery."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[1] / "benchmarks" / "recovery.py"
+
+
+@pytest.fixture(scope="module")
+def recovery():
+    spec = importlib.util.spec_from_file_location("recovery", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_low_threshold_finds_the_errors_and_the_papers_leaves_them(recovery, tmp_path):
+    recovery.run(tmp_path, seeds=1, share=0.05)
+    records = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
+    errors = {r["model"]: r["value"] for r in records if r["metric"] == "key_error"}
+    nothing = errors["plain attention"]
+    assert errors["cleaned, λ = 4"] == pytest.approx(nothing)
+    assert errors["cleaned, λ = 0.5"] < 0.2 * nothing
+    assert errors["PCP"] < 0.2 * nothing
+    assert (tmp_path / "recovery.png").read_bytes().startswith(b"\x89PNG")

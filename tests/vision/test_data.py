@@ -1,0 +1,245 @@
+"""Images from every kind of source, and what is done to them."""
+
+import io
+import random
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from principal_attention._random import seed_all
+from principal_attention.errors import InputError
+from principal_attention.vision.data import (
+    Examples,
+    evaluation_transform,
+    open_splits,
+    stack,
+    training_transform,
+)  # fmt: skip
+from principal_attention.vision.data.sources import class_count
+
+LOOK = dict(mean=(0.5,) * 3, std=(0.5,) * 3)
+
+
+def picture(value, size=8, mode="RGB"):
+    return Image.new(mode, (size, size), value if mode != "RGB" else (value,) * 3)
+
+
+@pytest.fixture
+def table():
+    """table(n): n grey images labelled by their index modulo 3, in the hub's form."""
+
+    def make(n, image="img", **extra):
+        features = {image: datasets.Image(), "label": datasets.ClassLabel(names=["a", "b", "c"])}
+        columns = {image: [picture(10 * i) for i in range(n)], "label": [i % 3 for i in range(n)]}
+        for name, values in extra.items():
+            features[name] = datasets.Value("int64")
+            columns[name] = values
+        return datasets.Dataset.from_dict(columns, features=datasets.Features(features))
+
+    return make
+
+
+@pytest.fixture
+def parquet(tmp_path, table):
+    folder = tmp_path / "parquet"
+    folder.mkdir()
+    table(12).to_parquet(folder / "train-00000.parquet")
+    table(6).to_parquet(folder / "test-00000.parquet")
+    return folder
+
+
+@pytest.fixture
+def classes(tmp_path):
+    def make(*splits, names=("n02", "n01"), suffix="JPEG"):
+        for split in splits or ("",):
+            for number, name in enumerate(names):
+                folder = tmp_path / "images" / split / name
+                folder.mkdir(parents=True)
+                for i in range(3):
+                    picture(100 * number + i).save(folder / f"{i}.{suffix}", "jpeg", quality=100)
+        return tmp_path / "images"
+
+    return make
+
+
+def read(split, index=0):
+    row = split.rows[index] if not split.streaming else next(iter(split.rows.skip(index)))
+    image, label = split.read(row, index, "RGB")
+    return image.getpixel((0, 0))[0], label
+
+
+def test_parquet_finds_its_splits_and_columns_by_type(parquet):
+    training, held = open_splits(str(parquet))
+    assert (training.length, held.length, held.name) == (12, 6, "test")
+    assert (training.image, training.label, training.classes) == ("img", "label", ("a", "b", "c"))
+    assert read(training, 4) == (40, 1)
+
+
+def test_one_parquet_file_and_a_holdout(parquet):
+    source = str(parquet / "train-00000.parquet")
+    training, held = open_splits(source, holdout=4)
+    assert (training.length, held.length) == (8, 4)
+    values = [read(split, i)[0] for split in (training, held) for i in range(split.length)]
+    assert sorted(values) == [10 * i for i in range(12)]  # nothing twice, nothing lost
+    again, _ = open_splits(source, holdout=4)
+    assert [read(again, i) for i in range(8)] == [read(training, i) for i in range(8)]
+
+
+@pytest.mark.parametrize("name", ["val", "validation", "test"])
+def test_imagenet_as_users_have_it(classes, name):
+    source = classes("train", name)
+    (source / "train" / "n01" / "notes.txt").write_text("not an image")
+    (source / "train" / ".hidden").mkdir()
+    training, held = open_splits(str(source))
+    assert (training.length, held.name, training.classes) == (6, name, ("n01", "n02"))  # by sorted name
+    assert read(training, 0) == (100, 0)
+    assert read(training, 3) == (0, 1)
+
+
+def test_a_class_that_a_split_lacks_does_not_renumber_the_others(classes):
+    source = classes("train", "val", names=("n03", "n02", "n01"))
+    for file in (source / "val" / "n01").iterdir():
+        file.unlink()
+    training, held = open_splits(str(source))
+    assert training.classes == held.classes == ("n01", "n02", "n03")
+    assert set(held.rows["label"]) == {1, 2}
+
+
+def test_class_folders_alone_are_a_training_split(classes):
+    source = str(classes())
+    with pytest.raises(InputError, match=r"no split for validation, only train; .*data\.holdout"):
+        open_splits(source)
+    assert open_splits(source, holdout=2)[0].length == 4
+
+
+@pytest.mark.parametrize("kind", ["parquet", "classes"])
+def test_a_stream_gives_the_same_images(kind, request, classes):
+    source = str(request.getfixturevalue("parquet") if kind == "parquet" else classes("train", "val"))
+    streamed, at_hand = (open_splits(source, streaming=s)[0] for s in (True, False))
+    assert streamed.streaming
+    assert not at_hand.streaming
+    assert [read(streamed, i) for i in range(6)] == [read(at_hand, i) for i in range(6)]
+    assert streamed.classes == at_hand.classes
+
+
+def test_a_limit_takes_the_same_images_each_time(parquet):
+    found = [open_splits(str(parquet), limit=5)[0] for _ in range(2)]
+    values = [[read(split, i) for i in range(5)] for split in found]
+    assert values[0] == values[1]
+    assert found[0].length == 5
+
+
+def test_digits_are_embedded():
+    training, held = open_splits("digits")
+    assert (training.length, held.length) == (1437, 360)
+    assert class_count((training, held)) == 10
+    labels = np.bincount(held.rows["label"])
+    assert labels.min() >= 35  # the same share of every class
+    pixels = [np.asarray(training.read(row, 0, "L")[0]) for row in training.rows]
+    assert np.max(pixels) == 255
+
+
+def test_plain_integers_are_counted_as_classes(table, tmp_path):
+    table(6).cast_column("label", datasets.Value("int32")).to_parquet(tmp_path / "x.parquet")
+    training, held = open_splits(str(tmp_path / "x.parquet"), holdout=1)
+    assert training.classes is None
+    assert class_count((training, held)) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"train": "dev"}, r"has no split 'dev'; it has train, test"),
+        ({"validation": "dev"}, r"has no split 'dev'; it has train, test"),
+        ({"image": "picture"}, r"data\.image is 'picture'; the columns are img, label"),
+        ({"holdout": 12}, r"data\.holdout is 12; expected less than the 12 images of train"),
+        ({"holdout": 2, "streaming": True}, r"does not go with data\.streaming"),
+    ],
+)
+def test_wrong_names_are_answered_with_the_right_ones(parquet, options, sentence):
+    with pytest.raises(InputError, match=sentence):
+        open_splits(str(parquet), **options)
+
+
+def test_columns_that_cannot_be_told_apart_must_be_named(table, tmp_path):
+    path = tmp_path / "x.parquet"
+    table(6, other=[5] * 6).cast_column("label", datasets.Value("int64")).to_parquet(path)
+    with pytest.raises(InputError, match=r"several columns could be the label: label, other; .*data\.label=COLUMN"):
+        open_splits(str(path), holdout=1)
+    assert open_splits(str(path), holdout=1, label="other")[0].label == "other"
+    table(6).remove_columns("img").to_parquet(path)
+    with pytest.raises(InputError, match="no column looks like an image"):
+        open_splits(str(path), holdout=1)
+
+
+def test_a_source_that_is_not_there_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file.txt").write_text("")
+    for source, sentence in (
+        (str(tmp_path / "nowhere"), "there is nothing at"),
+        (str(tmp_path / "empty"), "holds neither parquet nor images in class folders"),
+        (str(tmp_path / "file.txt"), "is a file but not parquet"),
+    ):
+        with pytest.raises(InputError, match=sentence) as wrong:
+            open_splits(source)
+        assert "\n" not in str(wrong.value)
+
+
+@pytest.mark.parametrize("mode", ["L", "RGBA", "P", "CMYK", "I;16"])
+def test_every_mode_becomes_the_models(mode, table):
+    file = io.BytesIO()
+    picture(7, mode=mode).save(file, "tiff" if mode in ("CMYK", "I;16") else "png")
+    split = open_splits("digits")[0]
+    image, _ = split.read({"image": {"bytes": file.getvalue(), "path": None}, "label": 0}, 0, "RGB")
+    assert (image.mode, image.size) == ("RGB", (8, 8))
+
+
+def test_an_image_of_the_models_size_is_left_alone():
+    random_image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (16, 16, 3), dtype=np.uint8))
+    seen = evaluation_transform(16, **LOOK)(random_image)
+    pixels = torch.from_numpy(np.array(random_image)).permute(2, 0, 1) / 255
+    torch.testing.assert_close(seen, (pixels - 0.5) / 0.5)
+    assert evaluation_transform(16, **LOOK)(picture(3, size=40)).shape == (3, 16, 16)
+
+
+@pytest.mark.parametrize("crop", ["none", "pad", "resized"])
+def test_an_example_depends_on_its_draw_alone(crop, parquet):
+    """Not on what was drawn before it, nor on the process: the same key, the same tensor."""
+    transform = training_transform(8, **LOOK, crop=crop, flip=0.5, rand_augment="rand-m9-mstd0.5-inc1", erasing=0.5)
+    examples = Examples(open_splits(str(parquet))[0], transform, num_classes=3, seed=5)
+    first = [examples[3, draw][0] for draw in range(8)]
+    random.seed(1)
+    np.random.seed(1)
+    torch.manual_seed(1)
+    again = [examples[3, draw][0] for draw in reversed(range(8))][::-1]
+    assert all(a.equal(b) for a, b in zip(first, again, strict=True))
+    assert any(not first[0].equal(other) for other in first[1:])
+    assert all(x.shape == (3, 8, 8) for x in first)
+
+
+def test_without_random_numbers_an_example_is_prepared_once(parquet):
+    examples = Examples(open_splits(str(parquet))[0], evaluation_transform(8, **LOOK), num_classes=3)
+    assert examples[2, 0][0] is examples[2, 1][0]
+
+
+def test_errors_come_in_the_place_of_a_batch(parquet):
+    examples = Examples(open_splits(str(parquet))[0], evaluation_transform(8, **LOOK), num_classes=2)
+    fine, wrong = stack([examples[0, 0], examples[1, 0]]), stack([examples[0, 0], examples[2, 0]])
+    assert fine[0].shape == (2, 3, 8, 8)
+    assert isinstance(wrong, InputError)
+    assert "the label of image 2 of split train is 2" in str(wrong)
+
+
+def test_seeds_of_different_uses_and_places_differ():
+    def draw(*position):
+        seed_all(*position)
+        return random.random(), np.random.rand(), torch.rand(()).item()
+
+    found = [draw(use, seed, step) for use in ("augmentation", "model") for seed in (0, 1) for step in (0, 1)]
+    for each in zip(*found, strict=True):
+        assert len(set(each)) == 8
+    assert draw("model", 0, 1) == draw("model", 0, 1)
