@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all lint bench clean
+.PHONY: demo test test-all test-browser lint bench clean
 
 demo: $(VENV)/ready
 	$(BIN)/principal demo
@@ -12,7 +12,13 @@ test: lint
 	$(BIN)/pytest
 
 test-all: lint
-	$(BIN)/pytest -m ""
+	$(BIN)/pytest -m "not browser"
+
+# Chromium comes from Debian's packages where they may be installed; elsewhere the one that is there is used.
+test-browser: $(VENV)/ready
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[browser]'
+	command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; } || true
+	$(BIN)/pytest -m browser
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .
@@ -21,6 +27,7 @@ lint: $(VENV)/ready
 
 bench: $(VENV)/ready
 	$(BIN)/python benchmarks/core.py
+	$(BIN)/python benchmarks/models.py
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "principal-attention needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")'

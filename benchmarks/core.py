@@ -1,4 +1,4 @@
-"""Speed and memory of the core, and of a model with it, as ratios within one run.
+"""Speed and memory of the core as ratios within one run; `models.py` does the same for whole models.
 
     make bench                                         print the tables
     .venv/bin/python benchmarks/core.py --write        and keep them in docs/benchmarks.md
@@ -93,31 +93,6 @@ def kernel_pca() -> dict[str, Callable[[], object]]:
     return {"KernelPCA, batched": lambda: pa.KernelPCA(64).fit(keys), "scikit-learn, looped": loop}
 
 
-def model(training: bool) -> dict[str, Callable[[], object]]:
-    """DeiT-tiny untouched, and with RPC-Attention in its first layer."""
-    import timm
-
-    random = torch.Generator().manual_seed(0)
-    images, labels = torch.randn(16, 3, 224, 224, generator=random), torch.randint(1000, (16,), generator=random)
-
-    def step(robust: str | None) -> Callable[[], object]:
-        network = timm.create_model("deit_tiny_patch16_224").train(training)
-        if robust is not None:
-            pa.robustify(network, pursuit=Pursuit(6, preset=robust), layers="first")
-        if not training:
-            return lambda: network(images)
-        optimizer = torch.optim.AdamW(network.parameters())
-
-        def train() -> None:
-            optimizer.zero_grad()
-            F.cross_entropy(network(images), labels).backward()
-            optimizer.step()
-
-        return train
-
-    return {"untouched": step(None)} | {preset: step(preset) for preset in pa.PRESETS}
-
-
 def compare(functions: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
     for function in functions.values():
         function()
@@ -157,9 +132,6 @@ def one(arguments: list) -> object:
         return peak(*rest)
     if kind == "kernel_pca":
         return compare(kernel_pca(), 3)
-    if kind == "model":
-        with torch.set_grad_enabled(rest[0]):
-            return compare(model(rest[0]), rest[1])
     with torch.set_grad_enabled(kind == "backward"):
         return compare(candidates(kind, tuple(rest[0])), rest[1])
 
@@ -169,14 +141,32 @@ def cell(ratios: list[float]) -> str:
     return f"{middle:.2f} ({low:.2f}–{high:.2f})"
 
 
+def markdown(title: str, heads: list[str], rows: list[list[str]]) -> list[str]:
+    lines = [f"## {title}", "", "| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    lines += ["| " + " | ".join(row) + " |" for row in rows] + [""]
+    print("\n".join(lines), flush=True)
+    return lines
+
+
+def write(name: str, title: str, command: str, lines: list[str]) -> None:
+    """Keep tables in docs/, with the command and the machine that made them."""
+    head = [
+        title,
+        "",
+        f"Made by `python benchmarks/{command}` on {datetime.date.today()}: "
+        f"torch {torch.__version__}, {torch.get_num_threads()} threads, {platform.machine()}, no GPU. "
+        "Median (quartiles) of the ratios of all rounds; inputs are Gaussian with seed 0.",
+        "",
+    ]
+    path = Path(__file__).parents[1] / "docs" / name
+    path.write_text("\n".join([*head, *lines]).rstrip() + "\n", encoding="utf-8")
+
+
 def tables(rounds: int) -> list[str]:
     lines = []
 
     def table(title: str, heads: list[str], rows: list[list[str]]) -> None:
-        lines.extend([f"## {title}", "", "| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"])
-        lines.extend("| " + " | ".join(row) + " |" for row in rows)
-        lines.append("")
-        print("\n".join(lines[-len(rows) - 5 :]), flush=True)
+        lines.extend(markdown(title, heads, rows))
 
     for kind, title, bound in (
         ("forward", f"Forward, n = {ITERATIONS}, over four fused passes", "1.15"),
@@ -209,14 +199,6 @@ def tables(rounds: int) -> list[str]:
         rows.append([name, f"{mid[small]:.0f}", f"{mid[large]:.0f}", f"{mid[large] / mid[small]:.2f}", aim])
     table("Peak memory of forward and backward, (4, 4, N, 64), MiB", ["", "from", "to", "ratio", "aim"], rows)
 
-    found = {training: child("model", training, rounds) for training in (False, True)}
-    rows = [[preset, *(cell(found[training][preset]) for training in (False, True)), "≤ 1.15"] for preset in pa.PRESETS]
-    table(
-        'DeiT-tiny with `robustify(layers="first")`, n = 6, over the untouched model, 16 images',
-        ["preset", "inference", "training step", "aim"],
-        rows,
-    )
-
     ratios = child("kernel_pca")["scikit-learn, looped"]
     spread = f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"
     rows = [["36 heads × 16 images, N = 197, D = 64, 64 components", spread, "≥ 1.8"]]
@@ -245,16 +227,7 @@ def main() -> None:
         return
     lines = tables(options.rounds)
     if options.write:
-        head = [
-            "# Benchmarks",
-            "",
-            f"Made by `python benchmarks/core.py --write --rounds {options.rounds}` on {datetime.date.today()}: "
-            f"torch {torch.__version__}, {torch.get_num_threads()} threads, {platform.machine()}, no GPU. "
-            "Median (quartiles) of the ratios of all rounds; inputs are Gaussian with seed 0.",
-            "",
-        ]
-        path = Path(__file__).parents[1] / "docs" / "benchmarks.md"
-        path.write_text("\n".join([*head, *lines, REMARKS]).rstrip() + "\n", encoding="utf-8")
+        write("benchmarks.md", "# Benchmarks", f"core.py --write --rounds {options.rounds}", [*lines, REMARKS])
 
 
 if __name__ == "__main__":

@@ -49,7 +49,10 @@ def test_train_leaves_a_run_and_says_what_it_reached(tmp_path):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("digits/symvitt",), "there is no recipe digits/symvitt: expected a YAML file or a built-in name; did you mean"),
+        (
+            ("digits/symvitt",),
+            "there is no recipe digits/symvitt: expected a YAML file or a built-in name; did you mean",
+        ),
         (("digits/symvit", "optimizer.lrr=1"), "recipe digits/symvit: unknown key optimizer.lrr; did you mean lr?"),
         (("digits/symvit", "model.name=symvit_tny"), "there is no model symvit_tny; did you mean"),
         (("digits/symvit", "model.options.dept=3"), "cannot be made"),

@@ -31,7 +31,7 @@ def accuracies(rows: list[dict[str, Any]], models: list[str]) -> str:
     axis.set_xticks(range(len(rows)), [row["title"] for row in rows])
     axis.set_ylabel("top-1")
     axis.set_ylim(0, 1)
-    axis.legend(frameon=False, loc="lower left")
+    axis.legend(frameon=False, loc="upper right")
     axis.spines[["top", "right"]].set_visible(False)
     return embedded(figure)
 

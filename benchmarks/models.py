@@ -1,0 +1,110 @@
+"""Speed of whole models as ratios within one run: the paper's against their baselines, and a robustified DeiT-tiny.
+
+    .venv/bin/python benchmarks/models.py                        print the tables
+    .venv/bin/python benchmarks/models.py --write --rounds 15    and keep them in docs/benchmarks-models.md
+
+Timed as in core.py: the models of a table take turns, each table has a process of its own. A training step is forward,
+backward and AdamW on 16 images of 224×224.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+
+import principal_attention as pa  # isort: skip (first: helps torchvision, and with it timm, past a broken build)
+import timm
+import torch
+import torch.nn.functional as F
+
+import principal_attention.vision.models
+from core import cell, compare, markdown, write
+
+BATCH = 16
+PURSUIT = dict(iterations=6, lam=4.0)
+
+
+def model(name: str, robust: str | None = None, **options: object) -> torch.nn.Module:
+    torch.manual_seed(0)
+    made = timm.create_model(name, **options)
+    return made if robust is None else pa.robustify(made, pursuit=pa.Pursuit(**PURSUIT, preset=robust))
+
+
+# The first of each is the baseline.
+KINDS: dict[str, dict[str, Callable[[], torch.nn.Module]]] = {
+    "symvit": {
+        "SymViT-tiny": lambda: model("symvit_tiny_patch16_224"),
+        "timm's DeiT-tiny": lambda: model("deit_tiny_patch16_224"),
+    }
+    | {
+        f"RPC-SymViT-tiny, n = 6, layer 1, {preset}": lambda preset=preset: model(
+            "rpc_symvit_tiny_patch16_224", pursuit=PURSUIT | {"preset": preset}
+        )
+        for preset in pa.PRESETS
+    },
+    "robustify": {"untouched": lambda: model("deit_tiny_patch16_224")}
+    | {preset: lambda preset=preset: model("deit_tiny_patch16_224", preset) for preset in pa.PRESETS},
+}
+
+
+def timed(kind: str, training: bool) -> dict[str, Callable[[], object]]:
+    random = torch.Generator().manual_seed(0)
+    images, labels = torch.randn(BATCH, 3, 224, 224, generator=random), torch.randint(1000, (BATCH,), generator=random)
+
+    def function(network: torch.nn.Module) -> Callable[[], object]:
+        if not training:
+            return lambda: network(images)
+        optimizer = torch.optim.AdamW(network.parameters())
+
+        def step() -> None:
+            optimizer.zero_grad()
+            F.cross_entropy(network(images), labels).backward()
+            optimizer.step()
+
+        return step
+
+    return {name: function(make().train(training)) for name, make in KINDS[kind].items()}
+
+
+def measure(kind: str, rounds: int) -> dict[bool, dict[str, list[float]]]:
+    """Inference and training step, each in a process of its own."""
+    found = {}
+    for training in (False, True):
+        command = [sys.executable, __file__, "--one", json.dumps([kind, training, rounds])]
+        found[training] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=15, help="rounds of each comparison (default 15)")
+    parser.add_argument("--write", action="store_true", help="keep the tables in docs/benchmarks-models.md")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        kind, training, rounds = json.loads(options.one)
+        with torch.set_grad_enabled(training):
+            print(json.dumps(compare(timed(kind, training), rounds)))
+        return
+    lines: list[str] = []
+    for kind, title, aims in (
+        ("symvit", f"Over SymViT-tiny, {BATCH} images", {"timm's DeiT-tiny": "≥ 1"}),
+        (
+            "robustify",
+            f'DeiT-tiny with `robustify(layers="first")`, n = 6, over the untouched model, {BATCH} images',
+            {},
+        ),
+    ):
+        found = measure(kind, options.rounds)
+        names = list(KINDS[kind])[1:]
+        rows = [[name, *(cell(found[training][name]) for training in (False, True)), aims.get(name, "≤ 1.15")]
+                for name in names]  # fmt: skip
+        lines += markdown(title, ["", "inference", "training step", "aim"], rows)
+    if options.write:
+        command = f"models.py --write --rounds {options.rounds}"
+        write("benchmarks-models.md", "# Benchmarks of whole models", command, lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""The demo's page: what is on it, and how it looks in a browser."""
+
+import shutil
+
+import pytest
+
+from principal_attention.evaluation.compare import paired
+from principal_attention.report.demo import write_page
+
+MODELS = ["SymViT", "RPC-SymViT"]
+
+
+def page(folder, **changes):
+    values = {"SymViT": [0.9, 0.91, 0.92], "RPC-SymViT": [0.8, 0.9, 0.95]}
+    rows = [
+        {"case": case, "title": title, "values": values, "difference": paired(*reversed(values.values()))}
+        for case, title in (("validation", "clean"), ("fgsm", "FGSM ε 0.1"))
+    ]
+    image = [[i / 7] * 8 for i in range(8)]
+    sample = {
+        "labels": [3, 4], "images": {c: [image] * 2 for c in ("validation", "fgsm")},
+        "predicted": {"validation": [3, 4], "fgsm": [3, 9]},
+    }  # fmt: skip
+    lines = [{"step": s, "epoch": s, "validation_top1": 0.3 * s} for s in (1, 2, 3)]
+    given = dict(
+        models=MODELS, seeds=3, verdict="Nothing is beyond noise.",
+        curves={(name, seed): lines for name in MODELS for seed in range(3)}, samples=dict.fromkeys(MODELS, sample),
+    )  # fmt: skip
+    return write_page(folder, rows, **given | changes)
+
+
+def test_numbers_are_on_the_page_with_their_deviation(tmp_path):
+    text = page(tmp_path).read_text(encoding="utf-8")
+    assert "91.0 ± 1.0" in text
+    assert "88.3 ± 7.6" in text
+    assert "-2.7" in text  # the difference, and that it is noise
+    assert text.count("within noise") == 2
+    assert "Nothing is beyond noise." in text
+
+
+def test_text_is_escaped(tmp_path):
+    text = page(tmp_path, verdict="<script>alert(1)</script>").read_text(encoding="utf-8")
+    assert "<script>" not in text
+    assert "&lt;script&gt;" in text
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    path = shutil.which("chromium")
+    if path is None:
+        pytest.fail("there is no chromium here and its package could not be installed; install it and run this again")
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        yield started
+        started.close()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_browser_shows_it_whole_and_asks_nobody_for_anything(browser, tmp_path, width):
+    context = browser.new_context(viewport={"width": width, "height": 800})
+    tab = context.new_page()
+    asked, complaints = [], []
+    tab.on("request", lambda request: asked.append(request.url))
+    tab.on("console", lambda message: complaints.append(message.text))
+    tab.on("pageerror", lambda error: complaints.append(str(error)))
+    tab.goto(page(tmp_path).as_uri())
+    assert not complaints
+    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+    assert tab.locator("h1").inner_text() == "RPC-SymViT against SymViT on handwritten digits"
+    assert tab.locator("#results tbody tr").count() == 2
+    assert tab.locator("#results tbody tr").first.locator("td").all_inner_texts()[1] == "91.0 ± 1.0"
+    for picture in tab.locator("img").all():  # each is decoded, and has a text for those who cannot see it
+        assert picture.evaluate("image => image.naturalWidth") > 100
+        assert picture.get_attribute("alt")
+    # The page itself never scrolls sideways; a wide table scrolls in its own box.
+    assert tab.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    context.close()
