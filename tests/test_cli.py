@@ -63,7 +63,6 @@ def test_train_leaves_a_run_and_says_what_it_reached(tmp_path):
         (("digits/symvit", "model=null", "init_from=timm:deit_tiny_patch16_224@/x.pth"), "not there as safetensors"),
         (("digits/symvit", "model=null", "init_from=nowhere"), "expected timm:NAME@weights, hf:FOLDER or the folder"),
         (("digits/symvit", "robustify.preset=best"), "preset is 'best'; expected one of paper"),
-        (("digits/symvit", "--resume"), "there is no run in"),
     ],
 )
 def test_bad_input_is_one_sentence(tmp_path, words, sentence):

@@ -21,5 +21,13 @@ class RankError(InputError):
         self.rank = rank
 
 
+class TrainingError(RuntimeError):
+    """A training went wrong by itself; what was good of it is kept."""
+
+
+class Interrupted(Exception):
+    """Someone asked a run to stop; it stopped after a whole step and can be resumed."""
+
+
 class ConvergenceWarning(UserWarning):
     """An iteration stopped at its limit before it reached its tolerance."""

@@ -9,8 +9,9 @@ import time
 import pytest
 
 from principal_attention._files import read_jsonl
-from principal_attention.errors import InputError
-from principal_attention.training.engine import TrainingError
+from principal_attention.errors import InputError, TrainingError
+from principal_attention.recipes import read_recipe
+from principal_attention.training import train
 from runs import QUICK
 
 
@@ -108,8 +109,23 @@ def test_a_run_is_not_overwritten_by_mistake(quick, tmp_path):
         quick(tmp_path, "schedule.epochs=2")
     with pytest.raises(InputError, match=r"started with optimizer\.name=adamw, not sgd: that cannot change"):
         quick(tmp_path, "schedule.epochs=2", "optimizer.name=sgd", resume=True)
-    with pytest.raises(InputError, match=r"there is no run in .* to resume"):
-        quick(tmp_path / "nowhere", resume=True)
+
+
+def test_resume_where_there_is_nothing_yet_starts(quick, tmp_path):
+    """A job that is always started with --resume may be killed before its first step."""
+    quick(tmp_path / "run", resume=True)
+    quick(tmp_path / "other")
+    assert weights(tmp_path / "run") == weights(tmp_path / "other")
+
+
+def test_a_run_is_resumed_from_any_folder(quick, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    quick("first", "schedule.epochs=2")
+    (tmp_path / "elsewhere").mkdir()
+    words = ("model=null", "init_from=first", "data.limit=256", "schedule.epochs=2", "schedule.warmup_epochs=1")
+    quick("second", base=words)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    train(read_recipe("../second"), tmp_path / "second", resume=True, tensorboard=False)
 
 
 def test_what_may_change_on_the_way_may(quick, tmp_path):

@@ -1,5 +1,6 @@
 """What people type: each command here only parses, then calls the room that does the work."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -9,7 +10,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from ..errors import InputError
+from ..errors import InputError, Interrupted, TrainingError
 
 app = typer.Typer(
     name="principal",
@@ -19,6 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 STOPPED = 130  # the exit code of a command that was interrupted
+RANK = int(os.environ.get("RANK", "0"))  # among the processes of a launcher
 
 
 def _print_version(wanted: bool) -> None:
@@ -41,13 +43,20 @@ def _sentences(command: str) -> Iterator[None]:
     """Bad input, a full disk, a run that diverged: one sentence and a non-zero exit, never a traceback."""
     try:
         yield
-    except (InputError, OSError) as problem:
-        typer.echo(f"principal {command}: {problem}", err=True)
-        raise typer.Exit(1) from None
+    except (InputError, OSError, TrainingError) as problem:
+        _end(command, str(problem), 1)
     except ModuleNotFoundError as missing:
-        extra = f"pip install 'principal-attention[all]' brings {missing.name}"
-        typer.echo(f"principal {command}: {missing.name} is not installed; {extra}", err=True)
-        raise typer.Exit(1) from None
+        _end(command, f"{missing.name} is not installed; pip install 'principal-attention[all]' brings it", 1)
+    except Interrupted as stop:
+        _end(command, str(stop), STOPPED)
+    except KeyboardInterrupt:
+        _end(command, "stopped; the same command goes on from here", STOPPED)
+
+
+def _end(command: str, sentence: str, code: int) -> None:
+    others = f" (process {RANK})" if RANK else ""
+    typer.echo(f"principal {command}{others}: {sentence}", err=True)
+    raise typer.Exit(code)
 
 
 @app.command()
@@ -87,19 +96,12 @@ def train(
 
         checked = read_recipe(recipe, overrides or [])
         from ..training import train as run  # takes seconds: a mistake in the recipe is answered before
-        from ..training.engine import Interrupted, TrainingError
 
         if out is None and find_recipe(recipe).name == "recipe.yaml":
             out = find_recipe(recipe).parent
-        try:
-            done = run(checked, out, resume=resume)
-        except Interrupted as stop:
-            typer.echo(f"principal train: {stop}", err=True)
-            raise typer.Exit(STOPPED) from None
-        except TrainingError as wrong:
-            typer.echo(f"principal train: {wrong}", err=True)
-            raise typer.Exit(1) from None
-    typer.echo(f"{done.folder}: top-1 {done.metrics['top1']:.2%}, {done.parameters:,} parameters")
+        done = run(checked, out, resume=resume)
+    if RANK == 0:
+        typer.echo(f"{done.folder}: top-1 {done.metrics['top1']:.2%}, {done.parameters:,} parameters")
 
 
 class Listed(StrEnum):

@@ -20,19 +20,11 @@ from timm.utils import ModelEmaV3
 from torch import Tensor, nn
 
 from .._random import seed_all
-from ..errors import InputError
+from ..errors import InputError, Interrupted, TrainingError
 from ..recipes import Recipe
 from . import checkpoints
 from .batches import Place, Plan
 from .logs import Log
-
-
-class TrainingError(RuntimeError):
-    """The training itself went wrong; what was good is kept."""
-
-
-class Interrupted(Exception):
-    """Someone asked the run to stop; it stopped after a whole step and can be resumed."""
 
 
 class Task(Protocol):

@@ -3,7 +3,6 @@
 recipe.yaml  metrics.jsonl  records.jsonl  tensorboard/  checkpoints/  model.safetensors  config.json
 """
 
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,21 +41,20 @@ def train(
     folder = Path(out) if out is not None else Path("runs") / f"{recipe.name}-{recipe.seed}"
     accelerator = _accelerator(recipe.training.precision)
     main = accelerator.is_main_process
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*lr_scheduler.step.*")  # timm's scheduler knows no torch order
-        log: Any = RunLog(folder, recipe.name, progress, tensorboard=tensorboard) if main else Silent()
-        _check_folder(folder, recipe, resume, log)
-        accelerator.wait_for_everyone()  # the others look at the folder before the first one writes to it
-        task = ImageTask(recipe, accelerator.num_processes)
-        if main:
-            write_recipe(folder / "recipe.yaml", recipe)
-        trainer = Trainer(task, recipe, folder, accelerator, log)
-        metrics = trainer.run(resume)
-        if main:
-            task.classifier.save(folder, trainer.best_weights)
-            write_jsonl(folder / "records.jsonl", _records(recipe, task))
-        accelerator.wait_for_everyone()
-        accelerator.free_memory()
+    log: Any = RunLog(folder, recipe.name, progress, tensorboard=tensorboard) if main else Silent()
+    recipe = _anchored(recipe)
+    _check_folder(folder, recipe, resume, log)
+    accelerator.wait_for_everyone()  # the others look at the folder before the first one writes to it
+    task = ImageTask(recipe, accelerator.num_processes)
+    if main:
+        write_recipe(folder / "recipe.yaml", recipe)
+    trainer = Trainer(task, recipe, folder, accelerator, log)
+    metrics = trainer.run(resume)
+    if main:
+        task.classifier.save(folder, trainer.best_weights)
+        write_jsonl(folder / "records.jsonl", _records(recipe, task))
+    accelerator.wait_for_everyone()
+    accelerator.free_memory()
     return Run(folder, metrics, sum(p.numel() for p in trainer.raw.parameters()))
 
 
@@ -67,11 +65,25 @@ def _accelerator(precision: str) -> Accelerator:
     return Accelerator(cpu=not torch.cuda.is_available(), mixed_precision=_PRECISION[precision])
 
 
+def _anchored(recipe: Recipe) -> Recipe:
+    """With whole paths, so that a run can be resumed from any folder."""
+
+    def whole(path: str) -> str:
+        timm = path[: path.index("@") + 1] if path.startswith("timm:") and "@" in path else ""
+        prefix = "hf:" if path.startswith("hf:") else timm
+        found = Path(path.removeprefix(prefix)).expanduser()
+        return f"{prefix}{found.resolve()}" if found.exists() else path
+
+    data = recipe.data.model_copy(update={"source": whole(recipe.data.source)})
+    start = whole(recipe.init_from) if recipe.init_from else None
+    return recipe.model_copy(update={"data": data, "init_from": start})
+
+
 def _check_folder(folder: Path, recipe: Recipe, resume: bool, log: Any) -> None:
     before = folder / "recipe.yaml"
     if not before.exists():
-        if resume and not folder.exists():
-            raise InputError(f"there is no run in {folder} to resume")
+        if resume:
+            log.say(f"there is no run in {folder} yet: starting one")
         return
     if not resume:
         raise InputError(f"there is already a run in {folder}: continue it with --resume, or choose another --out")
