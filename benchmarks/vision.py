@@ -22,7 +22,7 @@ import principal_attention as pa  # isort: skip (first: helps torchvision, and w
 import torch
 
 from principal_attention._files import read_jsonl, write_jsonl, write_text
-from principal_attention.evaluation.accuracy import measure_accuracy
+from principal_attention.evaluation.accuracy import Accuracy, count
 from principal_attention.evaluation.compare import paired, percent
 from principal_attention.evaluation.pixels import OnPixels, gaussian_noise
 from principal_attention.evaluation.records import record
@@ -86,7 +86,7 @@ def measure_noise(folder: Path, recipe: str, slug: str, seed: int) -> None:
         def noisy(images: torch.Tensor, number: int, draw: int = draw) -> torch.Tensor:
             return gaussian_noise(model.pixels(images), SIGMA, first=number * size, seed=draw)
 
-        found = measure_accuracy(model, batches, change=noisy)
+        found = Accuracy.of(count(model, batches, change=noisy))
         records.append(record(slug, "corruptions", "gaussian_noise", "top1", found.top1, n=found.n, seed=seed,
                               sigma=SIGMA, draw=draw, protocol="pixel"))  # fmt: skip
     write_jsonl(folder / "records.jsonl", records)

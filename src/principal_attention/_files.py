@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from .errors import InputError
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
@@ -35,7 +37,10 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     *lines, _cut = path.read_text(encoding="utf-8").split("\n")
-    return [json.loads(line) for line in lines]
+    try:
+        return [json.loads(line) for line in lines]
+    except json.JSONDecodeError as wrong:
+        raise InputError(f"{path} is damaged ({wrong}); remove it, or the line that is not JSON") from wrong
 
 
 def sync(path: Path) -> None:

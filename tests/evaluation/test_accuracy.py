@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from principal_attention.errors import InputError
-from principal_attention.evaluation.accuracy import measure_accuracy
+from principal_attention.evaluation.accuracy import Accuracy, count
 from principal_attention.evaluation.attacks import attack
 from principal_attention.evaluation.compare import paired, percent
 from principal_attention.evaluation.pixels import OnPixels, gaussian_noise
@@ -24,24 +24,25 @@ def test_accuracy_counts_each_example_once_in_unequal_batches():
     torch.manual_seed(0)
     logits, labels = torch.randn(23, 8), torch.randint(8, (23,))
     batches = [(logits[i : i + 5], labels[i : i + 5]) for i in range(0, 23, 5)]
-    found = measure_accuracy(Fixed(), batches)
+    found = Accuracy.of(count(Fixed(), batches))
     ranks = (logits > logits.gather(1, labels[:, None])).sum(1)
     assert found.n == 23
     assert found.top1 == pytest.approx((ranks == 0).double().mean().item())
     assert found.top5 == pytest.approx((ranks < 5).double().mean().item())
     assert found.loss == pytest.approx(nn.functional.cross_entropy(logits, labels).item(), rel=1e-6)
-    halves = [measure_accuracy(Fixed(), half) for half in (batches[:2], batches[2:])]
-    assert sum(h.n for h in halves) == 23
+    halves = [count(Fixed(), half) for half in (batches[:2], batches[2:])]
+    assert Accuracy.of(halves[0] + halves[1]).top1 == found.top1
 
 
 def test_fewer_classes_than_five_and_no_examples_at_all():
-    assert measure_accuracy(Fixed(), [(torch.eye(3), torch.arange(3))]).top5 == 1.0
-    assert measure_accuracy(Fixed(), []).n == 0
+    assert Accuracy.of(count(Fixed(), [(torch.eye(3), torch.arange(3))])).top5 == 1.0
+    with pytest.raises(InputError, match="no images to measure"):
+        Accuracy.of(count(Fixed(), []))
 
 
 def test_an_error_in_the_place_of_a_batch_is_raised():
     with pytest.raises(InputError, match="broken"):
-        measure_accuracy(Fixed(), [InputError("broken")])
+        count(Fixed(), [InputError("broken")])
 
 
 def test_pixels_and_normalised_images_are_two_views_of_one():
@@ -101,7 +102,8 @@ def test_the_paired_interval_is_students():
     assert paired([0.9, 0.8, 0.7], [0.5, 0.4, 0.31]).verdict() == "better"
     assert paired([0.1, 0.2, 0.3], [0.5, 0.6, 0.71]).verdict() == "worse"
     assert paired([0.9], [0.1]).verdict() == "one seed: no telling"
-    assert paired([0.5, 0.5], [0.5, 0.5]).verdict() == "within noise"
+    for same in ([0.5, 0.5], [0.75, 0.75]):  # equal differences have no deviation to judge by
+        assert paired(same, [0.5, 0.5]).verdict() == "within noise"
 
 
 def test_percent():

@@ -66,8 +66,8 @@ def test_a_file_inherits_key_by_key_and_overrides_come_last(write):
 
 
 def test_a_built_in_recipe_can_be_inherited_from_any_folder(write):
-    recipe = read_recipe(write("mine", {"base": "digits/symvit", "schedule": {"epochs": 3}}))
-    assert (recipe.schedule.epochs, recipe.data.source) == (3, "digits")
+    recipe = read_recipe(write("mine", {"base": "digits/symvit", "schedule": {"epochs": 5}}))
+    assert (recipe.schedule.epochs, recipe.data.source) == (5, "digits")
 
 
 def test_what_is_written_is_read_back_the_same(tmp_path, write):
@@ -87,6 +87,9 @@ def test_what_is_written_is_read_back_the_same(tmp_path, write):
         (["optimizer.lr=-1"], "optimizer.lr is -1; expected greater than 0"),
         (["optimizer.lr=.nan"], "optimizer.lr is nan; expected"),
         (["schedule.epochs=two"], "schedule.epochs is 'two'; expected a valid integer"),
+        (["optimizer.lr=1e-7"], "schedule.min_lr is 1e-05, above the learning rate of 1e-07: lower it as well"),
+        (["data.source="], "data.source is None; expected a valid string"),
+        (["optimizer.betas=[0.9]"], "optimizer.betas"),
         (["schedule.warmup_epochs=99"], "warmup_epochs is 99; expected less than epochs"),
         (["init_from=runs/x"], "expected either model (from scratch) or init_from (pretrained)"),
         (["name=a/b"], "name: expected a name that can be a folder's"),
@@ -108,6 +111,8 @@ def test_a_mistake_gets_one_sentence(overrides, sentence):
         ("- a\n- b\n", "holds list; expected keys and values"),
         ("", "holds NoneType"),
         ("a: [", "is not YAML"),
+        ("base: 5", "base of"),
+        ("1: 2", "1 is not a key; expected name, seed"),
         ("base: nowhere", "there is no recipe nowhere"),
         ("base: wrong", "inherits from itself: wrong → wrong"),
         ("data: {source: digits}\nname: x", "expected either model"),

@@ -1,5 +1,6 @@
 import io
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -8,19 +9,37 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
+from principal_attention.errors import Interrupted
 from principal_attention.recipes import read_recipe
 from principal_attention.training import train
+from principal_attention.training.logs import RunLog
 from runs import QUICK
 
 
 @pytest.fixture
-def quick():
-    """quick(folder, *overrides, **options): train RPC-SymViT on a few digits in this process."""
+def quick(monkeypatch):
+    """quick(folder, *overrides, **options): train RPC-SymViT on a few digits in this process.
 
-    def run(folder, *overrides, recipe="digits/rpc_symvit", base=QUICK, **options):
+    With `stop_after` the process is asked to stop (SIGTERM) as soon as this step is logged.
+    """
+
+    def run(folder, *overrides, recipe="digits/rpc_symvit", base=QUICK, stop_after=None, **options):
         silent = Progress(console=Console(file=io.StringIO()))
         checked = read_recipe(recipe, [*base, *overrides])
-        return train(checked, Path(folder), progress=silent, tensorboard=False, **options)
+        if stop_after is None:
+            return train(checked, Path(folder), progress=silent, tensorboard=False, **options)
+        advance = RunLog.line
+
+        def line(self, values):
+            advance(self, values)
+            if values["step"] >= stop_after:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        monkeypatch.setattr(RunLog, "line", line)
+        with pytest.raises(Interrupted):
+            train(checked, Path(folder), progress=silent, tensorboard=False, **options)
+        monkeypatch.setattr(RunLog, "line", advance)
+        return None
 
     return run
 

@@ -19,6 +19,7 @@ from principal_attention.recipes import read_recipe
 from principal_attention.training.batches import Place
 from principal_attention.training.engine import make_optimizer, make_schedule
 from principal_attention.training.images import ImageTask
+from principal_attention.vision.models.load import build_classifier
 from runs import QUICK
 
 
@@ -53,6 +54,7 @@ def test_it_learns_class_folders_and_the_run_is_a_model(quick, folders, tmp_path
     model = timm.create_model(f"local-dir:{tmp_path / 'run'}", pretrained=True).eval()
     dark, light = torch.full((1, 3, 8, 8), -0.8), torch.full((1, 3, 8, 8), 0.4)
     assert [model(x).argmax().item() for x in (dark, light)] == [0, 1]  # classes by sorted name
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["label_names"] == ["dark", "light"]
     records = [json.loads(line) for line in (tmp_path / "run" / "records.jsonl").read_text().splitlines()]
     assert {r["metric"]: r["value"] for r in records}["top1"] == 1.0
     for key in ("model", "suite", "case", "metric", "value", "n", "seed"):
@@ -84,17 +86,75 @@ def test_robustify_in_a_recipe_and_in_what_it_leaves(quick, tmp_path):
     assert pursuits == [pa.Pursuit(3, 0.5, "admm")] * 2
 
 
-def test_pretrained_weights_of_timm_and_of_transformers(tmp_path):
-    small = dict(img_size=8, patch_size=2, in_chans=1, embed_dim=24, depth=2, num_heads=3, num_classes=10)
-    theirs = timm.create_model("deit_tiny_patch16_224", **small).eval()
-    timm.models.save_for_hf(theirs, tmp_path / "timm", safe_serialization=True)
-    options = json.dumps({key: value for key, value in small.items() if key != "num_classes"})
-    recipe = read_recipe("digits/symvit", ["model=null", f"init_from=timm:deit_tiny_patch16_224@{tmp_path / 'timm'}"])
-    with pytest.raises(InputError, match="cannot be made"):
-        ImageTask(recipe)  # of another size
-    made = ImageTask(read_recipe("digits/symvit", ["model.name=deit_tiny_patch16_224", f"model.options={options}"]))
-    assert made.model(torch.randn(2, 1, 8, 8)).shape == (2, 10)
+SMALL = dict(img_size=8, patch_size=2, in_chans=1, embed_dim=24, depth=2, num_heads=3)
 
+
+@pytest.mark.parametrize("name", ["deit_tiny_patch16_224", "rpc_asymvit_tiny_patch16_224"])
+@pytest.mark.parametrize("classes", [10, 7])
+def test_pretrained_weights_of_timm(tmp_path, name, classes):
+    """In full, and with a new last layer only where the number of classes is another."""
+    theirs = timm.create_model(name, num_classes=classes, **SMALL).eval()
+    timm.models.save_for_hf(theirs, tmp_path, safe_serialization=True)
+    options = f"model.options={json.dumps(SMALL)}"
+    pretrained = ["model=null", f"init_from=timm:{name}@{tmp_path}"]
+    with pytest.raises(InputError, match="cannot be made: Error"):
+        ImageTask(read_recipe("digits/symvit", pretrained))  # weights of another size
+    recipe = read_recipe("digits/symvit", [options, f"model.name={name}"]).model_dump()
+    start = {"name": name, "options": SMALL, "init_from": f"timm:{name}@{tmp_path}"}
+    made = build_classifier(num_classes=lambda: 10, **start | {"name": None})
+    assert recipe["model"]["name"] == name
+    found, given = made.model.state_dict(), theirs.state_dict()
+    same = [key for key in given if found[key].shape == given[key].shape and found[key].equal(given[key])]
+    assert set(given) - set(same) == (set() if classes == 10 else {"head.weight", "head.bias"})
+
+
+def test_weights_of_another_model_are_refused_also_where_the_classes_differ(tmp_path):
+    wrong = timm.create_model("resnet18", num_classes=7)
+    timm.models.save_for_hf(wrong, tmp_path, safe_serialization=True)
+    start = dict(options=SMALL, init_from=f"timm:deit_tiny_patch16_224@{tmp_path}")
+    with pytest.raises(InputError, match="cannot be made"):
+        build_classifier(num_classes=lambda: 10, **start)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "size"),
+    [("resnet18", {"in_chans": 1}, 32), ("test_vit", {"in_chans": 4}, None), ("test_convnext", {}, 64)],
+)
+def test_any_model_of_timm_can_be_trained(name, options, size):
+    made = build_classifier(name=name, options=options, num_classes=lambda: 3, image_size=size)
+    channels = options.get("in_chans", 3)
+    assert (made.view.channels, len(made.view.mean)) == (channels, channels)
+    assert size is None or made.view.size == size
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"name": "test_vit", "image_size": 37}, "takes no images of 37×37|cannot be made"),
+        ({"name": "symvit_tiny_patch16_224", "options": {"num_classes": "abc"}}, "num_classes is 'abc'"),
+        ({"name": "symvit_tiny_patch16_224", "options": {"num_classes": -3}}, "num_classes is -3"),
+        ({"name": "symvit_tiny_patch16_224", "options": {"qk_norm": True}}, "has no qk_norm"),
+        ({"name": "test_vit", "mean": [0.5]}, r"data\.mean and data\.std have 1 and 3 values; the model takes 3"),
+    ],
+)
+def test_a_model_that_cannot_be_is_refused_before_training(options, sentence):
+    with pytest.raises(InputError, match=sentence):
+        build_classifier(num_classes=lambda: 3, **options)
+
+
+@pytest.mark.parametrize(
+    "card", ["{", "null", '{"architecture": 5}', '{"architecture": "resnet18", "pretrained_cfg": 5}']
+)
+def test_a_damaged_card_is_named(tmp_path, card):
+    model = timm.create_model("test_vit", num_classes=3)
+    timm.models.save_for_hf(model, tmp_path, safe_serialization=True)
+    (tmp_path / "config.json").write_text(card)
+    with pytest.raises(InputError) as wrong:
+        build_classifier(init_from=str(tmp_path), num_classes=lambda: 3)
+    assert str(tmp_path) in str(wrong.value)
+
+
+def test_an_image_classifier_of_transformers(quick, tmp_path):
     from transformers import ViTConfig, ViTForImageClassification
 
     config = ViTConfig(
@@ -108,9 +168,15 @@ def test_pretrained_weights_of_timm_and_of_transformers(tmp_path):
     images = torch.randn(2, 1, 8, 8)
     # `cleaned` at an infinite threshold is plain attention
     torch.testing.assert_close(task.model.eval()(images), network(images).logits)
-    task.classifier.save(tmp_path / "hf")  # and a run of it is read back as what it is
-    again = ImageTask(read_recipe("digits/symvit", ["model=null", f"init_from={tmp_path / 'hf'}"]))
-    assert again.model.eval()(images).equal(task.model(images))
+    few = [*overrides, "data.limit=128", "schedule.epochs=2", "schedule.warmup_epochs=1"]
+    quick(tmp_path / "whole", base=few)
+    quick(tmp_path / "parts", base=few, stop_after=2)
+    quick(tmp_path / "parts", base=few, resume=True)
+    files = [tmp_path / name / "model.safetensors" for name in ("whole", "parts")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    again = ImageTask(read_recipe("digits/symvit", ["model=null", f"init_from={tmp_path / 'whole'}"]))
+    assert again.model.network.config.rpc["layers"].keys() == {"0", "1"}
+    assert again.model.network.config.id2label[3] == "3"
 
 
 def test_the_learning_rate_warms_up_and_falls_as_deits():

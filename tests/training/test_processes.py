@@ -1,10 +1,13 @@
 """One process or several: the same training."""
 
 import json
+import signal
+import time
 
 import pytest
 
 from principal_attention._files import read_jsonl
+from principal_attention.vision.data import open_splits
 from runs import QUICK
 
 # Two processes and one share no dropout masks, so the model draws nothing here; everything else does.
@@ -16,11 +19,6 @@ def curve(folder):
     lines = [line for line in read_jsonl(folder / "metrics.jsonl") if "loss" in line]
     assert [line["step"] for line in lines] == list(range(1, 25))
     return [line["loss"] for line in lines[:STEPS]]
-
-
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory):
-    return tmp_path_factory.mktemp("alone") / "run"
 
 
 def test_two_processes_follow_the_curve_of_one(principal, quick, tmp_path):
@@ -44,16 +42,35 @@ def test_accumulated_parts_follow_the_same_curve(quick, tmp_path):
 def test_a_run_started_by_one_process_is_ended_by_two(principal, quick, tmp_path):
     whole, moved = tmp_path / "whole", tmp_path / "moved"
     quick(whole, *EQUAL)
-    quick(moved, *EQUAL, "schedule.epochs=2")
-    words = ("train", "digits/rpc_symvit", *EQUAL, "--out", moved, "--resume")
-    done = principal(*words, processes=2, threads=1)
+    quick(moved, *EQUAL, stop_after=10)
+    done = principal("train", "digits/rpc_symvit", *EQUAL, "--out", moved, "--resume", processes=2, threads=1)
     assert done.returncode == 0, done.stderr
-    lines = [line["loss"] for line in read_jsonl(moved / "metrics.jsonl") if "loss" in line]
-    assert len(lines) == 24
+    assert curve(moved) == pytest.approx(curve(whole), abs=1e-5)
+    assert done.stdout.count("top-1") == 1  # said once, not by every process
 
 
-def test_an_error_is_one_sentence_of_the_first_process(principal, tmp_path):
-    words = ("train", "digits/rpc_symvit", "training.batch_size=63", "--out", tmp_path)
+def test_asked_to_stop_all_processes_stop_after_the_same_step(principal, tmp_path):
+    words = ("train", "digits/rpc_symvit", *EQUAL, "schedule.epochs=500", "--out", tmp_path)
+    process = principal(*words, processes=2, threads=1, start=True)
+    while process.poll() is None and not read_jsonl(tmp_path / "metrics.jsonl"):
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)  # to the launcher, which passes it on
+    _, said = process.communicate(timeout=60)
+    assert "continue with --resume" in said
+    assert "Connection closed" not in said
+    assert list((tmp_path / "checkpoints").glob("step-*"))
+
+
+def test_an_error_in_one_process_is_one_sentence(principal, tmp_path):
+    """A broken image is in one process's share only; the other one must not be left waiting for it."""
+    rows = open_splits("digits", limit=128)[0].rows
+    for name in ("train", "val"):
+        for i in range(128):
+            file = tmp_path / "data" / name / str(rows[i]["label"]) / f"{i}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(rows[i]["image"]["bytes"] if (name, i) != ("train", 5) else b"no image")
+    words = ("train", "digits/rpc_symvit", *EQUAL, f"data.source={tmp_path / 'data'}", "--out", tmp_path / "run")
     done = principal(*words, processes=2, threads=1)
     assert done.returncode != 0
-    assert "training.batch_size is 63; expected a multiple of 2" in done.stderr
+    assert done.stderr.count("cannot be read: not an image") == 1
+    assert "Connection closed" not in done.stderr

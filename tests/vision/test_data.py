@@ -101,11 +101,43 @@ def test_imagenet_as_users_have_it(classes, name):
 
 def test_a_class_that_a_split_lacks_does_not_renumber_the_others(classes):
     source = classes("train", "val", names=("n03", "n02", "n01"))
-    for file in (source / "val" / "n01").iterdir():
+    for file in [*(source / "val" / "n01").iterdir(), *(source / "train" / "n02").iterdir()]:
         file.unlink()
     training, held = open_splits(str(source))
     assert training.classes == held.classes == ("n01", "n02", "n03")
-    assert set(held.rows["label"]) == {1, 2}
+    assert (set(training.rows["label"]), set(held.rows["label"])) == ({0, 2}, {1, 2})
+    (source / "val" / "n02").rename(source / "val" / "n99")
+    with pytest.raises(InputError, match=r"val/n99 is a class that .*train does not have"):
+        open_splits(str(source))
+
+
+def test_a_split_that_numbers_its_classes_otherwise_is_renumbered_by_name(table, tmp_path):
+    turned = datasets.ClassLabel(names=["c", "b", "a"])
+    table(6).to_parquet(tmp_path / "train.parquet")
+    table(6).cast_column("label", turned).to_parquet(tmp_path / "test.parquet")
+    _, held = open_splits(str(tmp_path))
+    assert [read(held, i)[1] for i in range(3)] == [2, 1, 0]
+    table(6).cast_column("label", datasets.ClassLabel(names=["a", "b", "x"])).to_parquet(tmp_path / "test.parquet")
+    with pytest.raises(InputError, match="the split test has a class 'x' that train does not have"):
+        open_splits(str(tmp_path))
+
+
+def test_folders_as_they_are_found(classes, table):
+    """Nested folders, capitals, hidden files, a table among the images, a split of any name."""
+    source = classes("train", "Val", suffix="JPG")
+    (source / "train" / "n01" / "more").mkdir()
+    picture(7).save(source / "train" / "n01" / "more" / "x.png")
+    (source / "train" / "n01" / "._0.png").write_bytes(b"")
+    (source / "train" / "n01" / "folder.png").mkdir()
+    table(3).to_parquet(source / "train" / "notes.parquet")
+    training, held = open_splits(str(source), validation="Val")
+    assert (training.length, held.length) == (7, 6)
+    with pytest.raises(InputError, match="no split for validation"):
+        open_splits(str(source))
+    for file in (source / "Val").rglob("*.JPG"):
+        file.unlink()
+    with pytest.raises(InputError, match=r"the split Val of .* is empty"):
+        open_splits(str(source), validation="Val")
 
 
 def test_class_folders_alone_are_a_training_split(classes):
@@ -122,7 +154,7 @@ def test_a_stream_gives_the_same_images(kind, request, classes):
     assert streamed.streaming
     assert not at_hand.streaming
     assert [read(streamed, i) for i in range(6)] == [read(at_hand, i) for i in range(6)]
-    assert streamed.classes == at_hand.classes
+    assert (streamed.classes, streamed.length) == (at_hand.classes, at_hand.length)
 
 
 def test_a_limit_takes_the_same_images_each_time(parquet):
@@ -152,10 +184,11 @@ def test_plain_integers_are_counted_as_classes(table, tmp_path):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"train": "dev"}, r"has no split 'dev'; it has train, test"),
-        ({"validation": "dev"}, r"has no split 'dev'; it has train, test"),
+        ({"train": "dev"}, r"has no split 'dev'; it has test, train"),
+        ({"validation": "dev"}, r"has no split 'dev'; it has test, train"),
         ({"image": "picture"}, r"data\.image is 'picture'; the columns are img, label"),
         ({"holdout": 12}, r"data\.holdout is 12; expected less than the 12 images of train"),
+        ({"holdout": 2, "validation": "test"}, r"data\.validation is 'test' and data\.holdout is 2: drop one"),
         ({"holdout": 2, "streaming": True}, r"does not go with data\.streaming"),
     ],
 )
@@ -171,7 +204,7 @@ def test_columns_that_cannot_be_told_apart_must_be_named(table, tmp_path):
         open_splits(str(path), holdout=1)
     assert open_splits(str(path), holdout=1, label="other")[0].label == "other"
     table(6).remove_columns("img").to_parquet(path)
-    with pytest.raises(InputError, match="no column looks like an image"):
+    with pytest.raises(InputError, match="no column looks like the image"):
         open_splits(str(path), holdout=1)
 
 
@@ -189,13 +222,54 @@ def test_a_source_that_is_not_there_is_named(tmp_path, monkeypatch):
         assert "\n" not in str(wrong.value)
 
 
-@pytest.mark.parametrize("mode", ["L", "RGBA", "P", "CMYK", "I;16"])
-def test_every_mode_becomes_the_models(mode, table):
+def read_bytes(content):
+    return open_splits("digits")[0].read({"image": {"bytes": content, "path": None}, "label": 0}, 0, "RGB")[0]
+
+
+@pytest.mark.parametrize(
+    ("mode", "value"), [("L", 7), ("RGBA", (7, 7, 7, 255)), ("CMYK", (0, 0, 0, 248)), ("I;16", 1799)]
+)
+def test_every_mode_becomes_the_models(mode, value):
     file = io.BytesIO()
-    picture(7, mode=mode).save(file, "tiff" if mode in ("CMYK", "I;16") else "png")
-    split = open_splits("digits")[0]
-    image, _ = split.read({"image": {"bytes": file.getvalue(), "path": None}, "label": 0}, 0, "RGB")
-    assert (image.mode, image.size) == ("RGB", (8, 8))
+    Image.new(mode, (8, 8), value).save(file, "tiff" if mode == "CMYK" else "png")
+    image = read_bytes(file.getvalue())
+    assert (image.mode, image.size, image.getpixel((0, 0))) == ("RGB", (8, 8), (7, 7, 7))
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n", "not an image in one of the formats"),  # runs no program
+        (b"", "not an image"),
+        (None, "there is no image"),
+    ],
+)
+def test_what_is_no_image_is_refused(content, sentence):
+    with pytest.raises(InputError, match=f"image 0 of split train cannot be read: {sentence}"):
+        read_bytes(content)
+
+
+def test_pixels_without_a_range_are_refused():
+    file = io.BytesIO()
+    Image.new("F", (8, 8), 0.5).save(file, "tiff")
+    with pytest.raises(InputError, match="no fixed range"):
+        read_bytes(file.getvalue())
+
+
+def test_deits_augmentation_holds_for_thousands_of_draws():
+    """One in a thousand posterizes to no bit at all, which PIL refuses."""
+    transform = training_transform(8, **LOOK, crop="resized", rand_augment="rand-m9-mstd0.5-inc1", erasing=0.25)
+    for draw in range(4000):
+        seed_all("augmentation", 0, draw)
+        transform(picture(100))
+
+
+@pytest.mark.parametrize("kind", ["string", "bool"])
+def test_labels_that_are_no_numbers_are_named(table, tmp_path, kind):
+    rows = table(4).cast_column("label", datasets.Value("int64"))
+    rows.add_column("other", ["x"] * 4 if kind == "string" else [True] * 4).to_parquet(tmp_path / "x.parquet")
+    with pytest.raises(InputError, match=rf"data\.label is 'other', which holds .*{kind}.*; expected whole numbers"):
+        open_splits(str(tmp_path / "x.parquet"), holdout=1, label="other")
 
 
 def test_an_image_of_the_models_size_is_left_alone():

@@ -43,19 +43,22 @@ def _sentences(command: str) -> Iterator[None]:
     """Bad input, a full disk, a run that diverged: one sentence and a non-zero exit, never a traceback."""
     try:
         yield
-    except (InputError, OSError, TrainingError) as problem:
-        _end(command, str(problem), 1)
+    except (InputError, TrainingError) as problem:  # the same in every process
+        _end(command, str(problem) if RANK == 0 else "", 1)
+    except OSError as problem:
+        told = f"{problem.filename}: {problem.strerror}" if problem.filename and problem.strerror else str(problem)
+        _end(command, told, 1)
     except ModuleNotFoundError as missing:
         _end(command, f"{missing.name} is not installed; pip install 'principal-attention[all]' brings it", 1)
     except Interrupted as stop:
-        _end(command, str(stop), STOPPED)
+        _end(command, str(stop) if RANK == 0 else "", STOPPED)
     except KeyboardInterrupt:
         _end(command, "stopped; the same command goes on from here", STOPPED)
 
 
 def _end(command: str, sentence: str, code: int) -> None:
-    others = f" (process {RANK})" if RANK else ""
-    typer.echo(f"principal {command}{others}: {sentence}", err=True)
+    if sentence:
+        typer.echo(f"principal {command}: {sentence}", err=True)
     raise typer.Exit(code)
 
 
@@ -92,13 +95,13 @@ def train(
     Example: principal train digits/rpc_symvit optimizer.lr=1e-3 --out runs/first
     """
     with _sentences("train"):
-        from ..recipes import find_recipe, read_recipe
+        from ..recipes import read_recipe
 
         checked = read_recipe(recipe, overrides or [])
         from ..training import train as run  # takes seconds: a mistake in the recipe is answered before
 
-        if out is None and find_recipe(recipe).name == "recipe.yaml":
-            out = find_recipe(recipe).parent
+        if out is None and Path(recipe).is_dir():
+            out = Path(recipe)  # a run, to be continued where it is
         done = run(checked, out, resume=resume)
     if RANK == 0:
         typer.echo(f"{done.folder}: top-1 {done.metrics['top1']:.2%}, {done.parameters:,} parameters")

@@ -2,6 +2,8 @@
 
 import json
 import multiprocessing
+import os
+import threading
 import time
 from concurrent.futures import Future, ProcessPoolExecutor
 from io import StringIO
@@ -82,7 +84,16 @@ def _run_all(jobs: list[tuple[str, int, Path]]) -> None:
 
 
 def _limit(threads: int) -> None:
+    """What each process does first: keep to its cores, and not outlive the one that started it."""
     torch.set_num_threads(threads)
+    threading.Thread(target=_follow_the_parent, daemon=True).start()
+
+
+def _follow_the_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _recipe(name: str, seed: int) -> Recipe:

@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..errors import InputError
+
 
 @dataclass(frozen=True)
 class Accuracy:
@@ -16,20 +18,30 @@ class Accuracy:
     top5: float
     loss: float
 
+    @classmethod
+    def of(cls, counts: Tensor) -> "Accuracy":
+        """From the sums of `count`, which may be added up over processes."""
+        n, top1, top5, loss = counts.tolist()
+        if n == 0:
+            raise InputError("there are no images to measure accuracy on")
+        return cls(int(n), top1 / n, top5 / n, loss / n)
+
     def metrics(self) -> dict[str, float]:
         return {"top1": self.top1, "top5": self.top5, "loss": self.loss}
 
 
 @torch.inference_mode()
-def measure_accuracy(
+def count(
     model: nn.Module,
     batches: Iterable[Any],
     *,
     device: torch.device | str = "cpu",
-    reduce: Callable[[Tensor], Tensor] = lambda counts: counts,
     change: Callable[[Tensor, int], Tensor] | None = None,
-) -> Accuracy:
-    """`reduce` sums over processes; `change(images, batch number)` alters the images first, by noise for example."""
+) -> Tensor:
+    """How many examples, how many right, how many among the first five, and the sum of the losses.
+
+    `change(images, batch number)` alters the images first, by noise for example.
+    """
     training = model.training
     model.eval()
     counts = torch.zeros(4, dtype=torch.float64, device=device)
@@ -37,14 +49,9 @@ def measure_accuracy(
         if isinstance(batch, Exception):
             raise batch
         images, labels = (t.to(device) for t in batch)
-        if change is not None:
-            images = change(images, number)
-        logits = model(images).float()
+        logits = model(images if change is None else change(images, number)).float()
         ranked = logits.topk(min(5, logits.shape[-1])).indices == labels[:, None]
         loss = F.cross_entropy(logits, labels, reduction="sum")
         counts += torch.stack([torch.tensor(len(labels), device=device), ranked[:, 0].sum(), ranked.sum(), loss])
     model.train(training)
-    n, top1, top5, total = reduce(counts).tolist()
-    if n == 0:
-        return Accuracy(0, float("nan"), float("nan"), float("nan"))
-    return Accuracy(int(n), top1 / n, top5 / n, total / n)
+    return counts

@@ -20,7 +20,7 @@ class Difference:
 
     @property
     def beyond_noise(self) -> bool:
-        return not self.low <= 0 <= self.high
+        return self.deviation > 0 and not self.low <= 0 <= self.high  # equal differences have no noise to judge by
 
     def verdict(self) -> str:
         if self.pairs < 2:

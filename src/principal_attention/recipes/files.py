@@ -36,8 +36,7 @@ def read_recipe(name: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     """The recipe, checked; each override is `section.key=value`, the value written as in YAML."""
     path = find_recipe(name)
     content = _inherit(path, ())
-    if path.name != "recipe.yaml":
-        content.setdefault("name", "-".join(_words(path)))
+    content.setdefault("name", "-".join(_words(path)))
     for override in overrides:
         _override(content, override)
     return check(content, f"recipe {name}")
@@ -70,6 +69,8 @@ def _inherit(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
     base = content.pop("base", None)
     if base is None:
         return content
+    if not isinstance(base, str):
+        raise InputError(f"base of {path} is {base!r}; expected the name of a recipe")
     beside = path.parent / f"{base}.yaml"
     below = beside if beside.is_file() else find_recipe(base)
     return _merge(_inherit(below, (*above, path)), content)
@@ -104,6 +105,8 @@ def _override(content: dict[str, Any], override: str) -> None:
 def _sentence(error: Any) -> str:
     place = [part for part in error["loc"] if isinstance(part, str)]
     where = ".".join(place)
+    if error["type"] == "invalid_key":
+        return f"{error['loc'][0]!r} is not a key; expected {', '.join(Recipe.model_fields)}"
     if error["type"] == "extra_forbidden":
         known = list(_section(place[:-1]).model_fields)
         close = difflib.get_close_matches(place[-1], known, n=1, cutoff=0.5)

@@ -35,7 +35,7 @@ class Robustify(Section):
 class Data(Section):
     """Where the images are: `digits`, a name on the hub, a parquet file or folder, or a folder of class folders."""
 
-    source: str
+    source: Annotated[str, Field(min_length=1)]
     subset: str | None = None  # the hub's configuration name
     train: str = "train"
     validation: str | None = None  # the first of validation, val, test that is there
@@ -116,7 +116,7 @@ class Recipe(Section):
     @field_validator("name")
     @classmethod
     def _is_a_folder_name(cls, name: str) -> str:
-        if not name or name.startswith(".") or set(name) & set('/\\:*?"<>|'):
+        if not name.isprintable() or name.strip() != name or name[:1] in ("", ".") or set(name) & set('/\\:*?"<>|'):
             raise ValueError("expected a name that can be a folder's")
         return name
 
@@ -125,3 +125,18 @@ class Recipe(Section):
         if (self.model is None) == (self.init_from is None):
             raise ValueError("expected either model (from scratch) or init_from (pretrained)")
         return self
+
+    @model_validator(mode="after")
+    def _rates_fall(self) -> "Recipe":
+        for key, rate in (("min_lr", self.schedule.min_lr), ("warmup_lr", self.schedule.warmup_lr)):
+            if rate > self.learning_rate:
+                raise ValueError(
+                    f"schedule.{key} is {rate:g}, above the learning rate of {self.learning_rate:g}: lower it as well"
+                )
+        return self
+
+    @property
+    def learning_rate(self) -> float:
+        """The rate at its highest, for the batch size there is."""
+        given = self.optimizer
+        return given.lr * (self.training.batch_size / given.lr_batch if given.lr_batch else 1)

@@ -8,6 +8,7 @@ A checkpoint appears under its name only when it is whole; the two newest are ke
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,8 @@ from .._files import sync, write_text
 from ..errors import InputError
 
 KEEP = 2
+_NAME = re.compile(r"step-\d{8}")
+_GIVEN = ("lr", "initial_lr", "weight_decay", "betas", "momentum")  # what a recipe says of an optimizer
 Tensors = dict[str, Tensor]
 
 
@@ -29,6 +32,8 @@ def save(folder: Path, step: int, parts: dict[str, Tensors], state: dict[str, An
     """Write a checkpoint, then remove the ones beyond the newest two."""
     folder.mkdir(parents=True, exist_ok=True)
     final = folder / f"step-{step:08d}"
+    if final.exists():
+        return final  # a step's state is always the same
     partial = folder / f".{final.name}.partial"
     shutil.rmtree(partial, ignore_errors=True)
     try:
@@ -40,7 +45,6 @@ def save(folder: Path, step: int, parts: dict[str, Tensors], state: dict[str, An
             sync(file)
             digests[file.name] = digest(file)
         write_text(partial / "state.json", json.dumps({"step": step, "digests": digests, **state}, indent=1))
-        shutil.rmtree(final, ignore_errors=True)
         os.replace(partial, final)
         sync(folder)
     except (OSError, SafetensorError) as wrong:
@@ -58,7 +62,15 @@ def save(folder: Path, step: int, parts: dict[str, Tensors], state: dict[str, An
 
 
 def newest(folder: Path) -> list[Path]:
-    return sorted(folder.glob("step-*"), reverse=True)
+    return sorted((path for path in folder.glob("step-*") if _NAME.fullmatch(path.name)), reverse=True)
+
+
+def discard(folder: Path, step: int) -> Path | None:
+    """Remove the checkpoint of a step that leads nowhere, if there is one before it; return the newest that is left."""
+    found = newest(folder)
+    if len(found) > 1 and found[0].name == f"step-{step:08d}":
+        shutil.rmtree(found.pop(0), ignore_errors=True)
+    return found[0] if found else None
 
 
 def load(folder: Path, say: Callable[[str], None]) -> tuple[dict[str, Tensors], dict[str, Any]] | None:
@@ -90,18 +102,20 @@ def digest(path: Path) -> str:
 def flatten_optimizer(optimizer: torch.optim.Optimizer) -> tuple[Tensors, dict[str, Any]]:
     """An optimizer's state as named tensors and plain values."""
     state = optimizer.state_dict()
-    tensors: Tensors = {}
-    values: dict[str, Any] = {}
-    for index, entries in state["state"].items():
-        for name, value in entries.items():
-            target: dict[str, Any] = tensors if isinstance(value, Tensor) else values
-            target[f"{index}.{name}"] = value
-    return tensors, {"groups": state["param_groups"], "values": values}
+    entries = {f"{index}.{name}": value for index, held in state["state"].items() for name, value in held.items()}
+    entries |= {f"group{i}.{k}": v for i, group in enumerate(state["param_groups"]) for k, v in group.items()}
+    tensors = {key: value for key, value in entries.items() if isinstance(value, Tensor)}
+    return tensors, {key: value for key, value in entries.items() if key not in tensors}
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Tensors, plain: dict[str, Any]) -> None:
+    """The state, and the running values of the groups; what the recipe says of these stays as it is."""
     state: dict[int, dict[str, Any]] = {}
-    for key, value in (tensors | plain["values"]).items():
-        index, _, name = key.partition(".")
-        state.setdefault(int(index), {})[name] = value
-    optimizer.load_state_dict({"state": state, "param_groups": plain["groups"]})
+    groups = optimizer.state_dict()["param_groups"]
+    for key, value in (tensors | plain).items():
+        place, _, name = key.partition(".")
+        if place.isdecimal():
+            state.setdefault(int(place), {})[name] = value
+        elif name not in _GIVEN:
+            groups[int(place.removeprefix("group"))][name] = value
+    optimizer.load_state_dict({"state": state, "param_groups": groups})

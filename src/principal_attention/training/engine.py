@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import gather_object
 from timm.optim import create_optimizer_v2
 from timm.scheduler.cosine_lr import CosineLRScheduler
 from timm.utils import ModelEmaV3
@@ -53,49 +54,55 @@ class Trainer:
         self.schedule = make_schedule(recipe, optimizer, task.plan.epoch_steps)
         self.model, self.optimizer = accelerator.prepare(raw, optimizer)
         self.raw = raw
+        self.resumed = False
+        self.batches: Iterator[Any] = iter(())
+        self.losses: list[float] = []  # since the last line of the log
         self.waiting = 0.0  # seconds that the loop stood still for data
-        self._stop = False
+        self._asked = self._stop = False  # this process was asked to stop; one of them was, and all know it
 
     @property
     def best_weights(self) -> nn.Module:
         """What the run is for: the averaged weights, if there are any."""
         return self.ema.module if self.ema is not None else self.raw
 
-    def run(self, resume: bool) -> dict[str, float]:
-        """Train to the end and return the last evaluation."""
+    def begin(self, resume: bool) -> None:
+        """Everything that can be refused before the first step."""
         if resume:
             self._load()
-        self.log.start(self.step, self.total, resume)
+        self.resumed = resume
+        self.batches = self.task.batches(range(self.step, self.total), self.place)
+
+    def run(self) -> dict[str, float]:
+        """Train to the end and return the last evaluation."""
+        self.log.start(self.step, self.total, self.resumed)
         try:
             with _signals(self._ask_to_stop):
-                return self._steps()
+                return self._steps() if self.step < self.total else self._evaluate(0.0, again=True)
         finally:
             self.log.close()
 
     def _ask_to_stop(self) -> None:
-        self._stop = True
+        self._asked = True
 
     def _steps(self) -> dict[str, float]:
-        batches = self.task.batches(range(self.step, self.total), self.place)
         per_epoch, every = self.task.plan.epoch_steps, self.recipe.training.log_every
         started = logged = saved = time.perf_counter()
         metrics: dict[str, float] = {}
-        losses: list[float] = []
         for step in range(self.step, self.total):
-            loss, norm = self._one(step, batches)
+            loss, norm = self._one(step)
             self.step = step + 1
-            losses.append(loss)
+            self.losses.append(loss)
             now, ends = time.perf_counter(), self.step % per_epoch == 0
             if self.step % every == 0 or ends:
-                rate = len(losses) * self.task.plan.batch_size / (now - logged)
+                rate = len(self.losses) * self.task.plan.batch_size / (now - logged)
                 line = {
-                    "step": self.step, "epoch": self.step / per_epoch, "loss": sum(losses) / len(losses),
+                    "step": self.step, "epoch": self.step / per_epoch, "loss": sum(self.losses) / len(self.losses),
                     "lr": self.optimizer.param_groups[0]["lr"], "grad_norm": norm,
                     "examples_per_second": round(rate, 1), "waiting_share": round(self.waiting / (now - logged), 4),
                 }  # fmt: skip
                 self.log.line(line)
                 self.log.advance(self.step, f"loss {line['loss']:.3f}")
-                losses, self.waiting, logged = [], 0.0, now
+                self.losses, self.waiting, logged = [], 0.0, now
             if ends:
                 metrics = self._evaluate(time.perf_counter() - started)
                 logged = time.perf_counter()
@@ -105,9 +112,9 @@ class Trainer:
                 saved = time.perf_counter()
             if self._stop and self.step < self.total:
                 raise Interrupted(f"stopped after step {self.step} of {self.total}; continue with --resume")
-        return metrics or self._evaluate(0.0)  # a finished run that is resumed only evaluates
+        return metrics
 
-    def _one(self, step: int, batches: Iterator[Any]) -> tuple[float, float]:
+    def _one(self, step: int) -> tuple[float, float]:
         """One optimizer step; the loss is the mean over the whole batch."""
         accumulate = self.recipe.training.accumulate
         self.model.train()
@@ -117,14 +124,16 @@ class Trainer:
             self.schedule.step_update(step)
         total = torch.zeros((), device=self.accelerator.device)
         for turn in range(accumulate):
-            batch = self._next(batches)
+            batch = self._next()
             together = turn == accumulate - 1
             with nullcontext() if together else self.accelerator.no_sync(self.model):
                 seed_all("model", self.recipe.seed, step, turn * self.place.world + self.place.rank)
                 loss = self.task.loss(self.model, batch, step) / accumulate
                 self.accelerator.backward(loss)
             total += loss.detach()
-        mean = float(self.accelerator.reduce(total, "mean"))
+        # With the loss the processes tell each other whether one of them was asked to stop.
+        mean, stop = self.accelerator.reduce(torch.stack([total, total.new_tensor(self._asked)]), "mean").tolist()
+        self._stop = stop > 0
         clip = self.recipe.optimizer.clip
         norm = float(self.accelerator.clip_grad_norm_(self.model.parameters(), clip or math.inf))
         scaled = self.accelerator.scaler is not None  # float16 looks after its own overflowing gradients
@@ -137,26 +146,29 @@ class Trainer:
             self.ema.update(self.raw)
         return mean, norm
 
-    def _next(self, batches: Iterator[Any]) -> Any:
+    def _next(self) -> Any:
         start = time.perf_counter()
-        batch = next(batches)
+        batch = next(self.batches)
         self.waiting += time.perf_counter() - start
-        if isinstance(batch, Exception):
-            raise batch
+        raise_together(batch if isinstance(batch, InputError) else None, self.accelerator)
         return batch
 
     def _diverged(self, step: int, loss: float, norm: float) -> TrainingError:
-        self._save()
+        """The state before this step would lead to the same again; the checkpoint before it may go another way."""
+        folder = self.folder / "checkpoints"
+        kept = checkpoints.discard(folder, self.step) if self.accelerator.is_main_process else None
         what = "loss" if not math.isfinite(loss) else "norm of the gradient"
         value = loss if not math.isfinite(loss) else norm
-        return TrainingError(
-            f"the {what} is {value} at step {step + 1}; the weights before it are kept in {self.folder}: "
-            "continue with --resume and a lower optimizer.lr or with optimizer.clip"
+        then = (
+            f"{kept} is kept: continue with --resume and" if kept else "there was no checkpoint yet: start again with"
         )
+        return TrainingError(f"the {what} is {value} at step {step + 1}; {then} a lower optimizer.lr or optimizer.clip")
 
-    def _evaluate(self, seconds: float) -> dict[str, float]:
+    def _evaluate(self, seconds: float, again: bool = False) -> dict[str, float]:
         metrics = self.task.evaluate(self.best_weights, self.accelerator)
         epoch = self.step // self.task.plan.epoch_steps
+        if again:  # a finished run that is resumed; its metrics are logged
+            return metrics
         self.log.line({"step": self.step, "epoch": epoch, **{f"validation_{k}": v for k, v in metrics.items()}})
         shown = " · ".join(f"{name} {value:.4g}" for name, value in metrics.items())
         self.log.say(f"epoch {epoch} of {self.recipe.schedule.epochs} · {shown} · {seconds / 60:.1f} minutes")
@@ -170,7 +182,9 @@ class Trainer:
         if self.ema is not None:
             parts["ema"] = self.ema.module.state_dict()
         scaler = self.accelerator.scaler
-        state = {"optimizer": plain, "scaler": None if scaler is None else scaler.state_dict()}
+        state = {
+            "optimizer": plain, "scaler": None if scaler is None else scaler.state_dict(), "losses": self.losses,
+        }  # fmt: skip
         checkpoints.save(self.folder / "checkpoints", self.step, parts, state)
 
     def _load(self) -> None:
@@ -178,32 +192,37 @@ class Trainer:
         if found is None:
             return
         parts, state = found
+        if state["step"] > self.total:
+            raise InputError(
+                f"the run in {self.folder} has done {state['step']} steps; the recipe has only {self.total}"
+            )
         try:
             self.raw.load_state_dict(parts["model"])
             if self.ema is not None:
                 self.ema.module.load_state_dict(parts["ema"])
-            rates = [group["initial_lr"] for group in self.optimizer.param_groups]
             checkpoints.restore_optimizer(self.optimizer.optimizer, parts["optimizer"], state["optimizer"])
-            for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
-                group["initial_lr"] = rate
             if self.accelerator.scaler is not None and state["scaler"]:
                 self.accelerator.scaler.load_state_dict(state["scaler"])
         except (KeyError, RuntimeError, ValueError) as wrong:
             raise InputError(f"the checkpoint in {self.folder} is not of this recipe: {wrong}") from wrong
-        self.step = min(int(state["step"]), self.total)
+        self.step, self.losses = state["step"], state["losses"]
         self.log.say(f"continuing after step {self.step} of {self.total}")
 
 
 def make_optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
     given = recipe.optimizer
-    rate = given.lr * (recipe.training.batch_size / given.lr_batch if given.lr_batch else 1)
     options = {"betas": given.betas} if given.betas else {}
     try:
         return create_optimizer_v2(
-            model, given.name, lr=rate, weight_decay=given.weight_decay, momentum=given.momentum, **options
+            model,
+            given.name,
+            lr=recipe.learning_rate,
+            weight_decay=given.weight_decay,
+            momentum=given.momentum,
+            **options,
         )  # type: ignore[no-any-return]
     except (ValueError, AssertionError, TypeError) as wrong:
-        raise InputError(f"optimizer.name is {given.name!r}: {wrong}; expected a name timm knows, as adamw") from wrong
+        raise InputError(f"the optimizer {given.name!r} cannot be made of {given!r}: {wrong}") from wrong
 
 
 def make_schedule(recipe: Recipe, optimizer: torch.optim.Optimizer, epoch_steps: int) -> CosineLRScheduler:
@@ -213,6 +232,18 @@ def make_schedule(recipe: Recipe, optimizer: torch.optim.Optimizer, epoch_steps:
         optimizer, t_initial=max(2, given.epochs * unit), lr_min=given.min_lr,
         warmup_t=round(given.warmup_epochs * unit), warmup_lr_init=given.warmup_lr, t_in_epochs=given.per == "epoch",
     )  # fmt: skip
+
+
+def raise_together(problem: Exception | None, accelerator: Accelerator) -> None:
+    """Raise the same error in every process when one of them has one: alone, it would leave the others waiting."""
+    if accelerator.num_processes > 1:
+        flag = torch.tensor(float(problem is not None), device=accelerator.device)
+        if not accelerator.reduce(flag, "sum"):
+            return
+        found = [each for each in gather_object([str(problem) if problem else None]) if each]
+        problem = InputError(found[0])
+    if problem is not None:
+        raise problem
 
 
 @contextmanager

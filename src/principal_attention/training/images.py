@@ -1,6 +1,7 @@
 """Image classification as a task of the engine."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,13 @@ from torch import Tensor, nn
 
 from .._random import seed_all, words
 from ..errors import InputError
-from ..evaluation.accuracy import Accuracy, measure_accuracy
+from ..evaluation.accuracy import Accuracy, count
 from ..recipes import Recipe
 from ..vision.data import Examples, evaluation_transform, open_splits, stack, training_transform
 from ..vision.data.sources import class_count
 from ..vision.models.load import Classifier, build_classifier
 from .batches import Place, Plan, evaluation_loader, spare_workers, training_loader
+from .engine import raise_together
 
 
 class ImageTask:
@@ -32,6 +34,8 @@ class ImageTask:
         length = data.length or train.length
         if length is None:
             raise InputError(f"the stream {data.source} does not say how many images it has: set data.length")
+        if data.length and not train.streaming:
+            raise InputError(f"data.length is {data.length}, which is for streams; data.limit uses less of other data")
         seed_all("model", recipe.seed)
         self.classifier: Classifier = build_classifier(
             name=recipe.model.name if recipe.model else None, options=recipe.model.options if recipe.model else None,
@@ -39,6 +43,7 @@ class ImageTask:
             image_size=data.image_size, mean=data.mean, std=data.std,
             rpc=recipe.robustify.model_dump() if recipe.robustify else None,
         )  # fmt: skip
+        self.classifier = replace(self.classifier, labels=train.classes)
         self.model: nn.Module = self.classifier.model
         view = self.classifier.view
         look: dict[str, Any] = dict(mean=view.mean, std=view.std)
@@ -90,5 +95,11 @@ class ImageTask:
             self.held, batch_size=max(1, self.plan.batch_size // place.world), place=place, workers=self.workers,
             stack=stack,
         )  # fmt: skip
-        self.last = measure_accuracy(model, batches, device=accelerator.device, reduce=accelerator.reduce)
+        problem, counts = None, torch.zeros(4)
+        try:
+            counts = count(model, batches, device=accelerator.device)
+        except InputError as wrong:
+            problem = wrong
+        raise_together(problem, accelerator)
+        self.last = Accuracy.of(accelerator.reduce(counts))
         return self.last.metrics()

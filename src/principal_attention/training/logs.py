@@ -41,7 +41,7 @@ class RunLog:
         self.task: Any = None
 
     def start(self, step: int, total: int, resumed: bool) -> None:
-        kept = [line for line in read_jsonl(self.path) if line["step"] <= step] if resumed else []
+        kept = [line for line in read_jsonl(self.path) if line.get("step", 0) <= step] if resumed else []
         write_jsonl(self.path, kept)  # what a killed run had logged beyond its checkpoint comes again
         self.file = self.path.open("a", encoding="utf-8")
         if self.tensorboard:

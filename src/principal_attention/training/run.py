@@ -46,10 +46,11 @@ def train(
     _check_folder(folder, recipe, resume, log)
     accelerator.wait_for_everyone()  # the others look at the folder before the first one writes to it
     task = ImageTask(recipe, accelerator.num_processes)
-    if main:
-        write_recipe(folder / "recipe.yaml", recipe)
     trainer = Trainer(task, recipe, folder, accelerator, log)
-    metrics = trainer.run(resume)
+    trainer.begin(resume)
+    if main:  # from here on the folder is a run's: nothing of the recipe is wrong
+        write_recipe(folder / "recipe.yaml", recipe)
+    metrics = trainer.run()
     if main:
         task.classifier.save(folder, trainer.best_weights)
         write_jsonl(folder / "records.jsonl", _records(recipe, task))

@@ -49,16 +49,18 @@ class Examples(Dataset[Any]):
     def prepare(self, row: dict[str, Any], number: int, draw: int) -> tuple[Tensor, int] | InputError:
         try:
             image, label = self.split.read(row, number, self.mode)
+            if not 0 <= label < self.num_classes:
+                return InputError(
+                    f"the label of image {number} of split {self.split.name} is {label}; "
+                    f"the model has classes 0 to {self.num_classes - 1}"
+                )
+            if self.seed is not None:
+                seed_all("augmentation", self.seed, draw)
+            return self.transform(image), label
         except InputError as wrong:
             return wrong
-        if not 0 <= label < self.num_classes:
-            return InputError(
-                f"the label of image {number} of split {self.split.name} is {label}; "
-                f"the model has classes 0 to {self.num_classes - 1}"
-            )
-        if self.seed is not None:
-            seed_all("augmentation", self.seed, draw)
-        return self.transform(image), label
+        except Exception as wrong:  # an augmentation that cannot take this image
+            return InputError(f"image {number} of split {self.split.name} cannot be prepared: {wrong}")
 
 
 def stack(items: list[Any]) -> tuple[Tensor, Tensor] | InputError:

@@ -1,14 +1,14 @@
 """From a PIL image to a normalised tensor: timm's augmentations, and an evaluation that leaves ready images alone."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import timm.data
-from PIL import Image
-from torch import Tensor
+from PIL import Image, ImageOps
+from timm.data.auto_augment import AugmentOp
 from torchvision import transforms
 
-Transform = Callable[[Image.Image], Tensor]
+from ...errors import InputError
 
 
 def training_transform(
@@ -25,15 +25,36 @@ def training_transform(
     erasing: float = 0.0,
 ) -> Any:
     """DeiT's: crop, flip, RandAugment, normalisation, erasing. `crop` is "resized", "pad" (and crop back) or "none"."""
-    made = timm.data.create_transform(
-        size, is_training=True, hflip=flip, color_jitter=color_jitter or None, auto_augment=rand_augment,
-        interpolation=interpolation, re_prob=erasing, re_mode="pixel", mean=tuple(mean), std=tuple(std),
-    )  # fmt: skip
+    try:
+        made = timm.data.create_transform(
+            size, is_training=True, hflip=flip, color_jitter=color_jitter or None, auto_augment=rand_augment,
+            interpolation=interpolation, re_prob=erasing, re_mode="pixel", mean=tuple(mean), std=tuple(std),
+        )  # fmt: skip
+    except (AssertionError, ValueError, KeyError) as wrong:
+        raise InputError(
+            f"augment.rand_augment is {rand_augment!r}; expected timm's notation, as rand-m9-mstd0.5-inc1"
+        ) from wrong
+    for step in made.transforms:
+        for op in getattr(step, "ops", ()):
+            _allow_no_bits(op)
+    fit = _Fit(size, 1.0, "bicubic" if interpolation == "random" else interpolation)
     if crop == "pad":
-        made.transforms[0] = transforms.RandomCrop(size, padding=padding)
+        made.transforms[0] = transforms.Compose([fit, transforms.RandomCrop(size, padding=padding)])
     elif crop == "none":
-        made.transforms[0] = _Fit(size, 1.0, "bicubic" if interpolation == "random" else interpolation)
+        made.transforms[0] = fit
     return made
+
+
+def _allow_no_bits(op: AugmentOp) -> None:
+    """At its highest level posterizing keeps no bit at all: a black image, which newer PIL refuses to make."""
+    if op.name.startswith("Posterize"):
+        op.aug_fn = _posterize
+
+
+def _posterize(image: Image.Image, bits: int, **_: Any) -> Image.Image:
+    if bits >= 8:
+        return image
+    return ImageOps.posterize(image, bits) if bits else Image.new(image.mode, image.size)
 
 
 def evaluation_transform(

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import timm
+import torch
 from safetensors import SafetensorError, safe_open
 from timm.models import save_for_hf
 from torch import Tensor, nn
 
+from ..._files import sync
 from ...adapt import notes, robustify
 from ...errors import InputError
 from ...pursuit import Pursuit
@@ -41,6 +43,7 @@ class Classifier:
     model: nn.Module  # normalised images to logits
     view: View
     args: Mapping[str, Any]  # what the model's name was called with, for the card
+    labels: tuple[str, ...] | None = None  # the names of the classes
 
     def save(self, folder: Path, model: nn.Module | None = None) -> None:
         """Weights and card into a folder, atomically; `model` may hold other weights of the same network."""
@@ -48,15 +51,26 @@ class Classifier:
         partial = folder / ".model.partial"
         shutil.rmtree(partial, ignore_errors=True)
         try:
-            if isinstance(model, HuggingFace):
-                model.network.save_pretrained(partial)
-                _write_view(partial, self.view)
-            else:
-                save_for_hf(model, str(partial), model_args=dict(self.args), safe_serialization=True)
+            self._write(partial, model)
             for file in sorted(partial.iterdir(), key=lambda file: file.name == CARD):  # the card last
+                sync(file)
                 os.replace(file, folder / file.name)
+        except (OSError, SafetensorError) as wrong:
+            reason = wrong.strerror if isinstance(wrong, OSError) and wrong.strerror else wrong
+            raise OSError(f"the model could not be written to {folder} ({reason}); make room and --resume") from wrong
         finally:
             shutil.rmtree(partial, ignore_errors=True)
+
+    def _write(self, folder: Path, model: nn.Module) -> None:
+        if not isinstance(model, HuggingFace):
+            config = {"label_names": list(self.labels)} if self.labels else None
+            save_for_hf(model, str(folder), config, model_args=dict(self.args), safe_serialization=True)
+            return
+        if self.labels:
+            model.network.config.id2label = dict(enumerate(self.labels))
+            model.network.config.label2id = {name: number for number, name in enumerate(self.labels)}
+        model.network.save_pretrained(folder)
+        _write_view(folder, self.view)
 
 
 class HuggingFace(nn.Module):
@@ -86,20 +100,25 @@ def build_classifier(
     A pretrained model whose number of classes is another one keeps its weights and gets a new, random last layer.
     """
     args = dict(options or {})
-    if image_size is not None:
-        args.setdefault("img_size", image_size)
-    classes = int(args.pop("num_classes", 0)) or num_classes()
+    classes = args.pop("num_classes", None) or num_classes()
+    if not isinstance(classes, int) or classes < 1:
+        raise InputError(f"num_classes is {classes!r}; expected a whole number from 1")
     if init_from is None:
         assert name is not None
-        made = _timm(name, classes, args)
+        made = _timm(name, classes, args, image_size)
     elif init_from.startswith("timm:"):
         network, _, weights = init_from.removeprefix("timm:").partition("@")
-        made = _timm(network, classes, args, weights=weights or "hub")
+        made = _timm(network, classes, args, image_size, weights or "hub")
     elif init_from.startswith("hf:"):
         made = _huggingface(init_from.removeprefix("hf:"), classes, args)
     else:
-        made = _run(Path(init_from).expanduser(), classes, args)
-    view = replace(made.view, mean=tuple(mean or made.view.mean), std=tuple(std or made.view.std))
+        made = _run(Path(init_from).expanduser(), classes, args, image_size)
+    view = replace(
+        made.view,
+        size=image_size or made.view.size,
+        mean=tuple(mean or made.view.mean),
+        std=tuple(std or made.view.std),
+    )
     if not len(view.mean) == len(view.std) == view.channels:
         raise InputError(f"data.mean and data.std have {len(view.mean)} and {len(view.std)} values; the model takes "
                          f"{view.channels} channels")  # fmt: skip
@@ -107,7 +126,27 @@ def build_classifier(
         made.model.pretrained_cfg |= {"mean": view.mean, "std": view.std}  # type: ignore[operator]
     if rpc is not None:
         harden(made.model, **rpc)
-    return replace(made, view=view)
+    made = replace(made, view=view)
+    _try(made)
+    return made
+
+
+@torch.no_grad()
+def _try(made: Classifier) -> None:
+    """Show it one image: a model whose options do not go together says so before any training."""
+    view = made.view
+    try:
+        shape = made.model.eval()(torch.zeros(1, view.channels, view.size, view.size)).shape
+    except Exception as wrong:  # the network's own words
+        raise InputError(
+            f"the model takes no images of {view.size}×{view.size}: {' '.join(str(wrong).split())}"
+        ) from wrong
+    finally:
+        made.model.train()
+    if tuple(shape) != (1, view.num_classes):
+        raise InputError(
+            f"the model answers with shape {tuple(shape)}; expected (1, {view.num_classes}), one logit a class"
+        )
 
 
 def harden(model: nn.Module, *, preset: str, iterations: int, lam: float, layers: Any, form: str) -> None:
@@ -116,26 +155,40 @@ def harden(model: nn.Module, *, preset: str, iterations: int, lam: float, layers
     robustify(network, pursuit=Pursuit(iterations, lam, preset), layers=layers, form=form)  # type: ignore[type-var]
 
 
-def _timm(name: str, classes: int, args: dict[str, Any], weights: str | None = None) -> Classifier:
+def _timm(
+    name: str, classes: int, args: dict[str, Any], image_size: int | None, weights: str | None = None
+) -> Classifier:
     if not timm.is_model(name.partition(".")[0]):
         close = difflib.get_close_matches(name, timm.list_models(), n=1, cutoff=0.4)
-        raise InputError(
-            f"there is no model {name}; " + (f"did you mean {close[0]}?" if close else "see timm.list_models()")
-        )
-    loading: dict[str, Any] = {}
+        hint = f"did you mean {close[0]}?" if close else "see timm.list_models()"
+        raise InputError(f"there is no model {name}; {hint}")
+    what = f"the model {name} with options {args}"
+    loading: dict[str, Any] = {"num_classes": classes}
     if weights == "hub":
-        loading = {"pretrained": True}
+        what, loading = f"timm's weights of {name}", {"pretrained": True}
     elif weights is not None:
-        loading = {"pretrained": True, "pretrained_cfg_overlay": _local_weights(name, weights)}
+        overlay = _local_weights(name, weights)
+        loading = {"pretrained": True, "num_classes": overlay["num_classes"], "pretrained_cfg_overlay": overlay}
+    model = _sized(lambda **sized: timm.create_model(name, **loading, **args, **sized), what, image_size)
+    if model.num_classes != classes:  # after its weights were loaded in full: half of them would go unnoticed
+        model.reset_classifier(classes)
+    args = getattr(model, "model_args", args)  # our own models have them as JSON
+    return Classifier(model, _view(model, classes, args, image_size), args)
+
+
+def _sized(make: Callable[..., Any], what: str, image_size: int | None) -> Any:
+    """Make a model for images of this size; one that takes any size has no option for it."""
     try:
-        model = timm.create_model(name, num_classes=classes, **loading, **args)
+        try:
+            return make(**({"img_size": image_size} if image_size else {}))
+        except TypeError as wrong:
+            if image_size is None or "img_size" not in str(wrong):
+                raise
+            return make()
     except InputError:
         raise
-    except Exception as wrong:  # a wrong option, a size that does not divide, no network: timm's own words
-        what = f"timm's weights of {name}" if weights == "hub" else f"the model {name} with options {args}"
-        raise InputError(f"{what} cannot be made: {' '.join(str(wrong).split())}") from wrong
-    args = getattr(model, "model_args", args)  # our own models have them as JSON
-    return Classifier(model, _view(model, classes), args)
+    except Exception as wrong:  # a wrong option, weights of another model, no network: timm's own words
+        raise InputError(f"{what} cannot be made: {' '.join(str(wrong).split())[:500]}") from wrong
 
 
 def _local_weights(name: str, weights: str) -> dict[str, Any]:
@@ -161,16 +214,31 @@ def _huggingface(folder: str, classes: int, args: dict[str, Any]) -> Classifier:
         raise InputError(f"a Hugging Face model takes no options here, but {sorted(args)[0]} was given")
     try:
         network = AutoModelForImageClassification.from_pretrained(
-            folder, num_labels=classes, ignore_mismatched_sizes=True, use_safetensors=True
+            folder, num_labels=classes, ignore_mismatched_sizes=True, use_safetensors=True, trust_remote_code=False
         )
     except Exception as wrong:  # the hub's, the file system's and the format's own words
         raise InputError(f"hf:{folder} cannot be opened: {str(wrong).strip().splitlines()[0]}") from wrong
     path = Path(folder) / "preprocessor_config.json"
-    told = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    told = _json(path) if path.is_file() else {}
     config = network.config
     channels = getattr(config, "num_channels", 3)
-    mean, std = (tuple(told.get(key) or (0.5,) * channels) for key in ("image_mean", "image_std"))
+    mean, std = (_values(told.get(key), channels) for key in ("image_mean", "image_std"))
     return Classifier(HuggingFace(network), View(config.image_size, channels, mean, std, classes, 1.0), {})
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as wrong:  # not JSON, or not text
+        raise InputError(f"{path} is not JSON: {wrong}") from wrong
+    if not isinstance(content, dict):
+        raise InputError(f"{path} holds {content!r}; expected an object")
+    return content
+
+
+def _values(told: Any, channels: int) -> tuple[float, ...]:
+    """What a card says of the channels, if it says something of each."""
+    return tuple(told) if isinstance(told, list | tuple) and len(told) == channels else (0.5,) * channels
 
 
 def _write_view(folder: Path, view: View) -> None:
@@ -181,29 +249,33 @@ def _write_view(folder: Path, view: View) -> None:
     (folder / "preprocessor_config.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
 
 
-def _run(folder: Path, classes: int, args: dict[str, Any]) -> Classifier:
+def _run(folder: Path, classes: int, args: dict[str, Any], image_size: int | None) -> Classifier:
     if not (folder / CARD).is_file():
         raise InputError(
             f"init_from is {folder}; expected timm:NAME@weights, hf:FOLDER or the folder of a finished run"
         )
-    card = json.loads((folder / CARD).read_text(encoding="utf-8"))
+    card = _json(folder / CARD)
     if "architecture" not in card:
         return _huggingface(str(folder), classes, args)
-    model = read_model(folder, num_classes=classes, **args)
+    model = _sized(lambda **sized: read_model(folder, **args, **sized), f"the model of {folder}", image_size)
+    if model.num_classes != classes:
+        model.reset_classifier(classes)
     if notes.read(model) is not None:
         robustify(model)
     args = {**card.get("model_args", {}), **args}
-    return Classifier(model, _view(model, classes), args)
+    return Classifier(model, _view(model, classes, args, image_size), args)
 
 
-def _view(model: Any, classes: int) -> View:
+def _view(model: Any, classes: int, args: Mapping[str, Any], image_size: int | None) -> View:
     told = timm.data.resolve_model_data_config(model)
-    channels, size, width = told["input_size"]
+    _, size, width = told["input_size"]
+    channels = args.get("in_chans", told["input_size"][0])
     embed: Any = getattr(model, "patch_embed", None)
     if getattr(embed, "img_size", None):
         size, width = embed.img_size  # the options may have changed it
+    elif image_size is not None:
+        size = width = image_size
     if size != width:
         raise InputError(f"the model takes images of {size}×{width}; expected a square")
-    return View(
-        size, channels, tuple(told["mean"]), tuple(told["std"]), classes, told["crop_pct"], told["interpolation"]
-    )
+    mean, std = (_values(told[key], channels) for key in ("mean", "std"))
+    return View(size, channels, mean, std, classes, told["crop_pct"], told["interpolation"])

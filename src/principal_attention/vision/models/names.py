@@ -87,10 +87,13 @@ default_cfgs = generate_default_cfgs(dict.fromkeys(NAMES, _CONFIG))
 
 def _register(name: str, kind: str, size: str) -> None:
     def build(pretrained: bool = False, **given: Any) -> Any:
-        if pretrained and not given.get("pretrained_cfg"):
+        if pretrained and not (given.get("pretrained_cfg") or given.get("pretrained_cfg_overlay")):
             raise InputError(f"there are no published weights of {name}; train it, or pass checkpoint_path=…")
         # create_model hands these over beside the model's own options
         timms = {key: given.pop(key, None) for key in ("pretrained_cfg", "pretrained_cfg_overlay", "cache_dir")}
+        for key in ("qk_norm", "scale_attn_norm"):
+            if given.get(key):
+                raise InputError(f"{name} has no {key}: its attention is the paper's")
         options: dict[str, Any] = {"patch_size": 16, **SIZES[size], **given}
         mechanism, card = KINDS[kind](options, options["depth"])
         model = build_model_with_cfg(
