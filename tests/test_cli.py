@@ -4,8 +4,10 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 from typer.testing import CliRunner
 
@@ -121,3 +123,19 @@ def test_a_demo_that_was_done_is_not_done_again(demo):
     again = principal("demo", "--out", out, "--seeds", 1, env=os.environ | {"COLUMNS": "80"})
     assert again.stdout.splitlines()[:-1] == said.splitlines()[:-1]
     assert (out / "symvit-0" / "model.safetensors").stat().st_mtime_ns == before
+
+
+def test_the_demos_processes_do_not_outlive_it(tmp_path):
+    process = subprocess.Popen(
+        [str(PRINCIPAL), "demo", "--out", str(tmp_path), "--seeds", "1"], stderr=subprocess.DEVNULL
+    )
+    while process.poll() is None and not list(tmp_path.glob("*/metrics.jsonl")):
+        time.sleep(0.2)
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert len(children) >= 2
+    process.kill()
+    process.wait()
+    _, alive = psutil.wait_procs(children, timeout=20)
+    for each in alive:
+        each.kill()
+    assert not alive

@@ -203,6 +203,36 @@ def test_weight_decay_spares_biases_norms_and_positions():
     assert "pos_embed" in {names[id(p)] for p in spared["params"]}
 
 
+def test_averaged_weights_are_the_runs_model(quick, tmp_path):
+    quick(tmp_path, "training.ema=0.9")
+    newest = sorted((tmp_path / "checkpoints").iterdir())[-1]
+    model, raw, averaged = (
+        load_file(path)
+        for path in (tmp_path / "model.safetensors", newest / "model.safetensors", newest / "ema.safetensors")
+    )
+    assert all(model[name].equal(averaged[name]) for name in model)
+    assert not model["head.weight"].equal(raw["head.weight"])
+
+
+def test_a_clipped_gradient_moves_the_weights_no_further_than_told(quick, tmp_path):
+    """Plain SGD at rate 1 moves them by the gradient itself."""
+    words = (
+        "optimizer.name=momentum", "optimizer.momentum=0", "optimizer.weight_decay=0", "optimizer.lr=1",
+        "schedule.warmup_epochs=0", "schedule.epochs=1", "training.batch_size=256", "training.ema=null",
+    )  # fmt: skip
+    moved = {}
+    for clip in (0.1, 1e9):
+        recipe = read_recipe("digits/rpc_symvit", [*QUICK, *words])
+        before = ImageTask(recipe).model.state_dict()
+        quick(tmp_path / str(clip), *words, f"optimizer.clip={clip}")
+        after = load_file(tmp_path / str(clip) / "model.safetensors")
+        moved[clip] = torch.stack([(after[name] - before[name]).norm() for name in after]).norm().item()
+    (line,) = [line for line in read_jsonl(tmp_path / "1000000000.0" / "metrics.jsonl") if "loss" in line]
+    assert moved[0.1] == pytest.approx(0.1, rel=1e-3)  # torch divides by norm + 1e-6; weights are rounded to float32
+    assert moved[1e9] == pytest.approx(line["grad_norm"], rel=1e-3)
+    assert moved[1e9] > 0.2
+
+
 def test_mixup_of_a_part_is_a_part_of_the_mixup():
     """One process with the whole batch and two with halves mix the same images alike."""
     words = [*QUICK, "augment.erasing=0", "training.batch_size=16"]
