@@ -4,6 +4,7 @@ Every random number is a function of the seed and the step, so a checkpoint need
 the same whether the run was interrupted before it or not.
 """
 
+import difflib
 import math
 import signal
 import time
@@ -15,7 +16,7 @@ from typing import Any, Protocol
 import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
-from timm.optim import create_optimizer_v2
+from timm.optim import create_optimizer_v2, list_optimizers
 from timm.scheduler.cosine_lr import CosineLRScheduler
 from timm.utils import ModelEmaV3
 from torch import Tensor, nn
@@ -211,18 +212,17 @@ class Trainer:
 
 def make_optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
     given = recipe.optimizer
-    options = {"betas": given.betas} if given.betas else {}
+    known = list_optimizers()
+    if given.name.removeprefix("lookahead_") not in known:
+        close = difflib.get_close_matches(given.name, known, n=1)
+        hint = f"did you mean {close[0]}?" if close else "expected one of timm.optim.list_optimizers()"
+        raise InputError(f"optimizer.name is {given.name!r}; {hint}")
+    options: dict[str, Any] = {"betas": given.betas} if given.betas else {}
+    options |= {"lr": recipe.learning_rate, "weight_decay": given.weight_decay, "momentum": given.momentum}
     try:
-        return create_optimizer_v2(
-            model,
-            given.name,
-            lr=recipe.learning_rate,
-            weight_decay=given.weight_decay,
-            momentum=given.momentum,
-            **options,
-        )  # type: ignore[no-any-return]
+        return create_optimizer_v2(model, given.name, **options)  # type: ignore[no-any-return]
     except (ValueError, AssertionError, TypeError) as wrong:
-        raise InputError(f"the optimizer {given.name!r} cannot be made of {given!r}: {wrong}") from wrong
+        raise InputError(f"the optimizer {given.name} does not take {options}: {wrong}") from wrong
 
 
 def make_schedule(recipe: Recipe, optimizer: torch.optim.Optimizer, epoch_steps: int) -> CosineLRScheduler:
