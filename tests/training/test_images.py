@@ -118,13 +118,21 @@ def test_weights_of_another_model_are_refused_also_where_the_classes_differ(tmp_
 
 @pytest.mark.parametrize(
     ("name", "options", "size"),
-    [("resnet18", {"in_chans": 1}, 32), ("test_vit", {"in_chans": 4}, None), ("test_convnext", {}, 64)],
-)
-def test_any_model_of_timm_can_be_trained(name, options, size):
+    [
+        ("resnet18", {"in_chans": 1}, 32), ("test_vit", {"in_chans": 4}, None), ("test_vit", {}, 64),
+        ("symvit_tiny_patch16_224", {"depth": 1, "patch_size": 4}, 16), ("test_convnext", {}, 64),
+    ],
+)  # fmt: skip
+def test_any_model_of_timm_can_be_trained_and_is_found_again_in_its_run(tmp_path, name, options, size):
     made = build_classifier(name=name, options=options, num_classes=lambda: 3, image_size=size)
-    channels = options.get("in_chans", 3)
-    assert (made.view.channels, len(made.view.mean)) == (channels, channels)
-    assert size is None or made.view.size == size
+    view, channels = made.view, options.get("in_chans", 3)
+    assert (view.channels, len(view.mean)) == (channels, channels)
+    assert size is None or view.size == size
+    made.save(tmp_path)
+    again = build_classifier(init_from=str(tmp_path), num_classes=lambda: 3)
+    assert again.view == view
+    images = torch.rand(2, channels, view.size, view.size)
+    assert again.model.eval()(images).equal(made.model.eval()(images))
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ from ..evaluation.accuracy import Accuracy, count
 from ..recipes import Recipe
 from ..vision.data import Examples, evaluation_transform, open_splits, stack, training_transform
 from ..vision.data.sources import class_count
-from ..vision.models.load import Classifier, build_classifier
+from ..vision.models.classifier import Classifier
+from ..vision.models.load import build_classifier
 from .batches import Place, Plan, evaluation_loader, spare_workers, training_loader
 from .engine import raise_together
 

@@ -2,86 +2,22 @@
 
 import difflib
 import json
-import os
-import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import timm
 import torch
 from safetensors import SafetensorError, safe_open
-from timm.models import save_for_hf
-from torch import Tensor, nn
+from torch import nn
 
-from ..._files import sync
 from ...adapt import notes, robustify
 from ...errors import InputError
 from ...pursuit import Pursuit
-from . import names  # registers them
+from . import names  # noqa: F401  (registers them)
+from .classifier import Classifier, HuggingFace, View
 from .vit import CARD, read_model
-
-assert names.NAMES
-
-
-@dataclass(frozen=True)
-class View:
-    """The images a model was made for."""
-
-    size: int
-    channels: int
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    num_classes: int
-    crop_pct: float = 0.875
-    interpolation: str = "bicubic"
-
-
-@dataclass(frozen=True)
-class Classifier:
-    model: nn.Module  # normalised images to logits
-    view: View
-    args: Mapping[str, Any]  # what the model's name was called with, for the card
-    labels: tuple[str, ...] | None = None  # the names of the classes
-
-    def save(self, folder: Path, model: nn.Module | None = None) -> None:
-        """Weights and card into a folder, atomically; `model` may hold other weights of the same network."""
-        model = self.model if model is None else model
-        partial = folder / ".model.partial"
-        shutil.rmtree(partial, ignore_errors=True)
-        try:
-            self._write(partial, model)
-            for file in sorted(partial.iterdir(), key=lambda file: file.name == CARD):  # the card last
-                sync(file)
-                os.replace(file, folder / file.name)
-        except (OSError, SafetensorError) as wrong:
-            reason = wrong.strerror if isinstance(wrong, OSError) and wrong.strerror else wrong
-            raise OSError(f"the model could not be written to {folder} ({reason}); make room and --resume") from wrong
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
-
-    def _write(self, folder: Path, model: nn.Module) -> None:
-        if not isinstance(model, HuggingFace):
-            config = {"label_names": list(self.labels)} if self.labels else None
-            save_for_hf(model, str(folder), config, model_args=dict(self.args), safe_serialization=True)
-            return
-        if self.labels:
-            model.network.config.id2label = dict(enumerate(self.labels))
-            model.network.config.label2id = {name: number for number, name in enumerate(self.labels)}
-        model.network.save_pretrained(folder)
-        _write_view(folder, self.view)
-
-
-class HuggingFace(nn.Module):
-    """An image classifier of transformers that takes and gives plain tensors."""
-
-    def __init__(self, network: Any):
-        super().__init__()
-        self.network = network
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.network(pixel_values=images).logits  # type: ignore[no-any-return]
 
 
 def build_classifier(
@@ -122,8 +58,11 @@ def build_classifier(
     if not len(view.mean) == len(view.std) == view.channels:
         raise InputError(f"data.mean and data.std have {len(view.mean)} and {len(view.std)} values; the model takes "
                          f"{view.channels} channels")  # fmt: skip
-    if isinstance(getattr(made.model, "pretrained_cfg", None), dict):
-        made.model.pretrained_cfg |= {"mean": view.mean, "std": view.std}  # type: ignore[operator]
+    card: Any = getattr(made.model, "pretrained_cfg", None)
+    if isinstance(card, dict):
+        card |= {"mean": view.mean, "std": view.std, "input_size": (view.channels, view.size, view.size)}
+        if view.channels != 3:
+            card["first_conv"] = None  # else timm takes the saved weights for those of RGB images and converts them
     if rpc is not None:
         harden(made.model, **rpc)
     made = replace(made, view=view)
@@ -173,7 +112,7 @@ def _timm(
     if model.num_classes != classes:  # after its weights were loaded in full: half of them would go unnoticed
         model.reset_classifier(classes)
     args = getattr(model, "model_args", args)  # our own models have them as JSON
-    return Classifier(model, _view(model, classes, args, image_size), args)
+    return _described(model, classes, args, image_size)
 
 
 def _sized(make: Callable[..., Any], what: str, image_size: int | None) -> Any:
@@ -241,14 +180,6 @@ def _values(told: Any, channels: int) -> tuple[float, ...]:
     return tuple(told) if isinstance(told, list | tuple) and len(told) == channels else (0.5,) * channels
 
 
-def _write_view(folder: Path, view: View) -> None:
-    content = {
-        "image_mean": view.mean, "image_std": view.std, "size": {"height": view.size, "width": view.size},
-        "do_normalize": True, "do_resize": True, "do_rescale": True, "image_processor_type": "ViTImageProcessor",
-    }  # fmt: skip
-    (folder / "preprocessor_config.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
-
-
 def _run(folder: Path, classes: int, args: dict[str, Any], image_size: int | None) -> Classifier:
     if not (folder / CARD).is_file():
         raise InputError(
@@ -262,20 +193,21 @@ def _run(folder: Path, classes: int, args: dict[str, Any], image_size: int | Non
         model.reset_classifier(classes)
     if notes.read(model) is not None:
         robustify(model)
-    args = {**card.get("model_args", {}), **args}
-    return Classifier(model, _view(model, classes, args, image_size), args)
+    return _described(model, classes, {**card.get("model_args", {}), **args}, image_size)
 
 
-def _view(model: Any, classes: int, args: Mapping[str, Any], image_size: int | None) -> View:
+def _described(model: Any, classes: int, args: dict[str, Any], image_size: int | None) -> Classifier:
+    """A timm model with what it says of its images."""
     told = timm.data.resolve_model_data_config(model)
     _, size, width = told["input_size"]
     channels = args.get("in_chans", told["input_size"][0])
     embed: Any = getattr(model, "patch_embed", None)
     if getattr(embed, "img_size", None):
-        size, width = embed.img_size  # the options may have changed it
+        size, width = embed.img_size
+        args = args | ({"img_size": image_size} if image_size else {})  # a card must say it
     elif image_size is not None:
         size = width = image_size
     if size != width:
         raise InputError(f"the model takes images of {size}×{width}; expected a square")
     mean, std = (_values(told[key], channels) for key in ("mean", "std"))
-    return View(size, channels, mean, std, classes, told["crop_pct"], told["interpolation"])
+    return Classifier(model, View(size, channels, mean, std, classes, told["crop_pct"], told["interpolation"]), args)

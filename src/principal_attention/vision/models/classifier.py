@@ -1,0 +1,83 @@
+"""A classifier: the network, the images it wants to see, and how both are written to a folder."""
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from timm.models import save_for_hf
+from torch import Tensor, nn
+
+from ..._files import sync
+from .vit import CARD
+
+
+@dataclass(frozen=True)
+class View:
+    """The images a model was made for."""
+
+    size: int
+    channels: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    num_classes: int
+    crop_pct: float = 0.875
+    interpolation: str = "bicubic"
+
+
+@dataclass(frozen=True)
+class Classifier:
+    model: nn.Module  # normalised images to logits
+    view: View
+    args: Mapping[str, Any]  # what the model's name was called with, for the card
+    labels: tuple[str, ...] | None = None  # the names of the classes
+
+    def save(self, folder: Path, model: nn.Module | None = None) -> None:
+        """Weights and card into a folder, atomically; `model` may hold other weights of the same network."""
+        model = self.model if model is None else model
+        partial = folder / ".model.partial"
+        shutil.rmtree(partial, ignore_errors=True)
+        try:
+            self._write(partial, model)
+            for file in sorted(partial.iterdir(), key=lambda file: file.name == CARD):  # the card last
+                sync(file)
+                os.replace(file, folder / file.name)
+        except (OSError, SafetensorError) as wrong:
+            reason = wrong.strerror if isinstance(wrong, OSError) and wrong.strerror else wrong
+            raise OSError(f"the model could not be written to {folder} ({reason}); make room and --resume") from wrong
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+    def _write(self, folder: Path, model: nn.Module) -> None:
+        if not isinstance(model, HuggingFace):
+            config = {"label_names": list(self.labels)} if self.labels else None
+            save_for_hf(model, str(folder), config, model_args=dict(self.args), safe_serialization=True)
+            return
+        if self.labels:
+            model.network.config.id2label = dict(enumerate(self.labels))
+            model.network.config.label2id = {name: number for number, name in enumerate(self.labels)}
+        model.network.save_pretrained(folder)
+        _write_view(folder, self.view)
+
+
+class HuggingFace(nn.Module):
+    """An image classifier of transformers that takes and gives plain tensors."""
+
+    def __init__(self, network: Any):
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.network(pixel_values=images).logits  # type: ignore[no-any-return]
+
+
+def _write_view(folder: Path, view: View) -> None:
+    content = {
+        "image_mean": view.mean, "image_std": view.std, "size": {"height": view.size, "width": view.size},
+        "do_normalize": True, "do_resize": True, "do_rescale": True, "image_processor_type": "ViTImageProcessor",
+    }  # fmt: skip
+    (folder / "preprocessor_config.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
