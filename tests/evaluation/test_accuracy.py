@@ -87,6 +87,19 @@ def test_a_linear_model_falls_exactly_when_the_budget_exceeds_its_margin(name):
         assert changed.max() <= 1
 
 
+def test_an_attack_is_the_same_each_time_and_leaves_the_random_numbers_alone():
+    class Wavy(nn.Module):  # on which the end depends on the start
+        def forward(self, images):
+            return torch.sin(40 * images.flatten(1))
+
+    images, labels, model = torch.rand(4, 1, 2, 2), torch.tensor([0, 1, 2, 3]), Wavy()
+    state = torch.get_rng_state()
+    first, again = (attack("pgd", model, images, labels, eps=0.1, steps=3) for _ in range(2))
+    assert first.equal(again)
+    assert not first.equal(attack("pgd", model, images, labels, eps=0.1, steps=3, seed=1))
+    assert torch.get_rng_state().equal(state)
+
+
 def test_an_unknown_attack_is_named():
     with pytest.raises(InputError, match="there is no attack 'nuke'; expected one of fgsm, pgd"):
         attack("nuke", Fixed(), torch.rand(1, 3), torch.tensor([0]), eps=0.1)

@@ -25,9 +25,10 @@ from ..evaluation.records import record
 from ..recipes import Recipe, read_recipe
 from ..report.demo import write_page
 from ..training import train
-from ..training.batches import spare_workers
+from ..training.batches import Plan, cores
 from ..training.images import ImageTask
 from ..training.logs import make_progress
+from ..vision.data import open_splits, stack
 
 MODELS = {"SymViT": "digits/symvit", "RPC-SymViT": "digits/rpc_symvit"}
 BASELINE, OURS = MODELS
@@ -60,12 +61,13 @@ def run_demo(out: Path, *, seeds: int) -> None:
 
 def _run_all(jobs: list[tuple[str, int, Path]]) -> None:
     """Train and attack, one process a core; the bar counts everybody's steps."""
-    cores = spare_workers(1) + 1
-    processes = min(cores, len(jobs))
-    recipes = [_recipe(name, seed) for name, seed, _ in jobs]
-    total = sum(_steps(recipe) for recipe in recipes)
+    processes = min(cores(), len(jobs))
+    total = sum(_steps(_recipe(name, seed)) for name, seed, _ in jobs)
     context = multiprocessing.get_context("spawn")
-    with make_progress() as bar, ProcessPoolExecutor(processes, context, _limit, (max(1, cores // processes),)) as pool:
+    with (
+        make_progress() as bar,
+        ProcessPoolExecutor(processes, context, _limit, (max(1, cores() // processes),)) as pool,
+    ):
         task = bar.add_task("training and attacking", total=total, note="")
         futures: list[Future[None]] = [pool.submit(_job, *job) for job in jobs]
         try:
@@ -73,8 +75,7 @@ def _run_all(jobs: list[tuple[str, int, Path]]) -> None:
                 done = sum(_reached(folder) for _, _, folder in jobs)
                 finished = sum(future.done() for future in futures)
                 bar.update(task, completed=done, note=f"{finished} of {len(jobs)} models done")
-                failed = next((f for f in futures if f.done() and f.exception()), None)
-                if failed:
+                if any(future.done() and future.exception() for future in futures):
                     break
                 time.sleep(0.3)
             for future in futures:
@@ -101,7 +102,9 @@ def _recipe(name: str, seed: int) -> Recipe:
 
 
 def _steps(recipe: Recipe) -> int:
-    return 1437 // recipe.training.batch_size * recipe.schedule.epochs  # of digits
+    examples = open_splits(recipe.data.source)[0].length
+    assert examples is not None
+    return Plan(examples, recipe.training.batch_size).epoch_steps * recipe.schedule.epochs
 
 
 def _reached(folder: Path) -> int:
@@ -111,16 +114,19 @@ def _reached(folder: Path) -> int:
 
 def _job(name: str, seed: int, folder: Path) -> None:
     """One model of one seed: train it unless that was done, then corrupt and attack what it is tested on."""
-    if (folder / "samples.json").exists():
-        return
     recipe = _recipe(name, seed)
+    if (folder / "samples.json").exists():
+        if read_recipe(folder) != recipe:
+            raise InputError(f"{folder} holds another version's run: remove it, or choose another --out")
+        return
     silent = Progress(console=Console(file=StringIO()))
     train(recipe, folder, resume=(folder / "recipe.yaml").exists(), progress=silent, tensorboard=False)
     task = ImageTask(recipe.model_copy(update={"model": None, "init_from": str(folder)}))
     view = task.classifier.view
     model = OnPixels(task.model, view.mean, view.std)
-    images, labels = (torch.stack(column) if isinstance(column[0], torch.Tensor) else torch.tensor(column)
-                      for column in zip(*(task.held[i, i] for i in range(len(task.held))), strict=True))  # fmt: skip
+    held = stack([task.held[index, index] for index in range(len(task.held))])
+    assert not isinstance(held, InputError)
+    images, labels = held
     images = model.pixels(images)
     altered = {
         "validation": images,

@@ -14,14 +14,16 @@ os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")  # foolbox asks for git, an
 ATTACKS = ("fgsm", "pgd")
 
 
-def attack(name: str, model: nn.Module, images: Tensor, labels: Tensor, *, eps: float, steps: int = 20) -> Tensor:
+def attack(
+    name: str, model: nn.Module, images: Tensor, labels: Tensor, *, eps: float, steps: int = 20, seed: int = 0
+) -> Tensor:
     """Adversarial images for a model that takes images in [0, 1].
 
     PGD starts at random and makes steps of 2.5·ε/steps (Madry et al., 2018): enough to cross the budget and come back.
     """
     if name not in ATTACKS:
         raise InputError(f"there is no attack {name!r}; expected one of {', '.join(ATTACKS)}")
-    with warnings.catch_warnings(), torch.enable_grad():
+    with warnings.catch_warnings(), torch.enable_grad(), torch.random.fork_rng():
         warnings.simplefilter("ignore", DeprecationWarning)  # foolbox's own, on import and after
         import foolbox
 
@@ -29,6 +31,7 @@ def attack(name: str, model: nn.Module, images: Tensor, labels: Tensor, *, eps: 
             "fgsm": foolbox.attacks.LinfFastGradientAttack,
             "pgd": lambda: foolbox.attacks.LinfProjectedGradientDescentAttack(rel_stepsize=2.5 / steps, steps=steps),
         }
+        torch.manual_seed(seed)  # of the random start
         target = foolbox.PyTorchModel(model.eval(), bounds=(0, 1), device=images.device)
         _, clipped, _ = attacks[name]()(target, images, labels, epsilons=eps)
     return clipped.detach()  # type: ignore[no-any-return]

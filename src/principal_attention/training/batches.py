@@ -177,7 +177,11 @@ def _streamed(examples: Any, batch_size: int, place: Place, stack: Callable[[lis
         yield stack([examples.prepare(row, index, index) for index, row in found])
 
 
+def cores() -> int:
+    """Those this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def spare_workers(processes: int) -> int:
     """One core for each process's own work, the rest to load images with, up to 8 a process."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(8, cores // processes - 1))
+    return max(1, min(8, cores() // processes - 1))
