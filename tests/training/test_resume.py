@@ -52,15 +52,18 @@ def test_kill_9_at_any_moment_then_resume_is_bit_identical(principal, tmp_path):
     assert (killed / "records.jsonl").read_bytes() == (tmp_path / "whole" / "records.jsonl").read_bytes()
 
 
-def test_sigterm_ends_after_a_whole_step_and_says_how_to_go_on(principal, quick, tmp_path):
-    words = ("train", "digits/rpc_symvit", *QUICK, "schedule.epochs=200", "--out", tmp_path)
+@pytest.mark.parametrize("asked", [signal.SIGTERM, signal.SIGINT])
+def test_asked_to_stop_it_ends_after_a_whole_step_and_says_how_to_go_on(principal, tmp_path, asked):
+    """The terminal and job managers ask all processes at once, those that load images too."""
+    words = ("train", "digits/rpc_symvit", *QUICK, "schedule.epochs=200", "training.workers=1", "--out", tmp_path)
     process = principal(*words, start=True)
     while process.poll() is None and not read_jsonl(tmp_path / "metrics.jsonl"):
         time.sleep(0.05)
-    process.send_signal(signal.SIGTERM)
+    os.killpg(process.pid, asked)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130, said
     assert "continue with --resume" in said.splitlines()[-1]
+    assert "Traceback" not in said
     assert list((tmp_path / "checkpoints").glob("step-*"))
 
 

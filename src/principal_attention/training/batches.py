@@ -1,6 +1,7 @@
 """Which examples make up each step, whatever the number of processes, and a loader that can begin at any step."""
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -96,9 +97,7 @@ def training_loader(
             f"{place.world} processes times training.accumulate={accumulate}"
         )
     shards = [(step, turn * place.world + place.rank) for step in steps for turn in range(accumulate)]
-    common: dict[str, Any] = dict(num_workers=workers, pin_memory=pin, persistent_workers=workers > 0)
-    if workers:
-        common |= {"prefetch_factor": 4}
+    common = _workers(workers) | {"pin_memory": pin}
     if examples.split.streaming:
         stream = _Stream(examples, plan, shards, parts, stack, shuffle_buffer)
         return iter(DataLoader(stream, batch_size=None, **common))
@@ -168,13 +167,23 @@ def evaluation_loader(
         return _streamed(examples, batch_size, place, stack)
     mine = range(place.rank, len(examples), place.world)
     batches = [[(index, index) for index in mine[i : i + batch_size]] for i in range(0, len(mine), batch_size)]
-    return iter(DataLoader(examples, batch_sampler=batches, collate_fn=stack, num_workers=workers))
+    return iter(DataLoader(examples, batch_sampler=batches, collate_fn=stack, **_workers(workers)))
 
 
 def _streamed(examples: Any, batch_size: int, place: Place, stack: Callable[[list[Any]], Any]) -> Iterator[Any]:
     mine = islice(enumerate(examples.split.rows), place.rank, None, place.world)
     while found := list(islice(mine, batch_size)):
         yield stack([examples.prepare(row, index, index) for index, row in found])
+
+
+def _workers(count: int) -> dict[str, Any]:
+    return dict(num_workers=count, prefetch_factor=4, worker_init_fn=_leave_signals) if count else {}
+
+
+def _leave_signals(worker: int) -> None:
+    """Asked to stop together with its process, a worker that died at once would take the step being done with it."""
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)
 
 
 def cores() -> int:
