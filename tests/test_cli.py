@@ -78,8 +78,8 @@ def test_bad_input_is_one_sentence(tmp_path, words, sentence):
 def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path):
     (tmp_path / "file").write_text("")
     for command in (("train", "digits/symvit", *QUICK), ("demo", "--seeds", "1")):
-        done = principal(*command, "--out", tmp_path / "file" / "run")
-        assert done.returncode == 1
+        done = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "file" / "run")])
+        assert done.exit_code == 1
         assert "Traceback" not in done.stderr
         assert len(done.stderr.strip().splitlines()) == 1, done.stderr
     assert principal("dem").returncode == 2

@@ -7,8 +7,7 @@ import time
 import pytest
 
 from principal_attention._files import read_jsonl
-from principal_attention.vision.data import open_splits
-from runs import QUICK
+from runs import QUICK, class_folders
 
 # Two processes and one share no dropout masks, so the model draws nothing here; everything else does.
 STEPS = 20
@@ -63,13 +62,9 @@ def test_asked_to_stop_all_processes_stop_after_the_same_step(principal, tmp_pat
 
 def test_an_error_in_one_process_is_one_sentence(principal, tmp_path):
     """A broken image is in one process's share only; the other one must not be left waiting for it."""
-    rows = open_splits("digits", limit=128)[0].rows
-    for name in ("train", "val"):
-        for i in range(128):
-            file = tmp_path / "data" / name / str(rows[i]["label"]) / f"{i}.png"
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(rows[i]["image"]["bytes"] if (name, i) != ("train", 5) else b"no image")
-    words = ("train", "digits/rpc_symvit", *EQUAL, f"data.source={tmp_path / 'data'}", "--out", tmp_path / "run")
+    folder = class_folders(tmp_path / "data", 128)
+    next((folder / "train" / "3").iterdir()).write_bytes(b"no image")
+    words = ("train", "digits/rpc_symvit", *EQUAL, f"data.source={folder}", "--out", tmp_path / "run")
     done = principal(*words, processes=2, threads=1)
     assert done.returncode != 0
     assert done.stderr.count("cannot be read: not an image") == 1

@@ -11,8 +11,7 @@ from principal_attention._files import read_jsonl
 from principal_attention.errors import InputError, TrainingError
 from principal_attention.recipes import read_recipe
 from principal_attention.training import train
-from principal_attention.vision.data import open_splits
-from runs import QUICK
+from runs import QUICK, class_folders
 
 
 def weights(folder):
@@ -168,10 +167,12 @@ def test_every_optimizers_state_is_in_the_checkpoint(quick, tmp_path, name):
 
 
 def test_a_stream_is_resumed_where_it_was(quick, tmp_path):
-    rows = open_splits("digits", limit=256)[0].rows
-    for name in ("train", "test"):
-        rows.to_parquet(tmp_path / f"{name}.parquet")
-    words = (f"data.source={tmp_path}", "data.streaming=true", "data.shuffle_buffer=50", "training.workers=1")
+    words = (
+        f"data.source={class_folders(tmp_path / 'data', 256)}",
+        "data.streaming=true",
+        "data.shuffle_buffer=50",
+        "training.workers=1",
+    )
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     quick(whole, *words, "augment.repeats=2")
     quick(parts, *words, "augment.repeats=2", stop_after=6)

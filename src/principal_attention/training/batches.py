@@ -1,7 +1,6 @@
 """Which examples make up each step, whatever the number of processes, and a loader that can begin at any step."""
 
 import os
-import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -177,13 +176,14 @@ def _streamed(examples: Any, batch_size: int, place: Place, stack: Callable[[lis
 
 
 def _workers(count: int) -> dict[str, Any]:
-    return dict(num_workers=count, prefetch_factor=4, worker_init_fn=_leave_signals) if count else {}
+    return dict(num_workers=count, prefetch_factor=4, worker_init_fn=_stand_apart) if count else {}
 
 
-def _leave_signals(worker: int) -> None:
-    """Asked to stop together with its process, a worker that died at once would take the step being done with it."""
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, signal.SIG_IGN)
+def _stand_apart(worker: int) -> None:
+    """Ctrl-C and job managers signal a whole group of processes: a worker that died of it at once would take the step
+    being done with it. It ends when its process ends."""
+    if hasattr(os, "setsid"):
+        os.setsid()
 
 
 def cores() -> int:
