@@ -80,6 +80,7 @@ class Trainer:
             with _signals(self._ask_to_stop):
                 return self._steps() if self.step < self.total else self._evaluate(0.0, again=True)
         finally:
+            self.batches = iter(())  # ends the processes that load images
             self.log.close()
 
     def _ask_to_stop(self) -> None:
