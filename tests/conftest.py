@@ -1,6 +1,8 @@
+import importlib.util
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -31,3 +33,17 @@ def python():
         return subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, check=False)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def benchmark():
+    """benchmark(name): a script of benchmarks/ as a module."""
+
+    def load(name: str):
+        path = Path(__file__).parents[1] / "benchmarks" / f"{name}.py"
+        spec = importlib.util.spec_from_file_location(name, path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return load

@@ -1,21 +1,14 @@
 """The measurement behind docs/results/drop-in.md: its subset, its noise, and going on after a kill."""
 
-import importlib.util
 import json
-from pathlib import Path
 
 import pytest
 import torch
 
-PATH = Path(__file__).parents[1] / "benchmarks" / "drop_in.py"
-
 
 @pytest.fixture(scope="module")
-def drop_in():
-    spec = importlib.util.spec_from_file_location("drop_in", PATH)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def drop_in(benchmark):
+    return benchmark("drop_in")
 
 
 def test_the_subset_has_one_image_of_every_second_class(drop_in):

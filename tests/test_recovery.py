@@ -1,20 +1,13 @@
 """What the README says of key recovery."""
 
-import importlib.util
 import json
-from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[1] / "benchmarks" / "recovery.py"
-
 
 @pytest.fixture(scope="module")
-def recovery():
-    spec = importlib.util.spec_from_file_location("recovery", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def recovery(benchmark):
+    return benchmark("recovery")
 
 
 def test_a_low_threshold_finds_the_errors_and_the_papers_leaves_them(recovery, tmp_path):

@@ -3,7 +3,7 @@
 import json
 import sys
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -11,16 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from .._files import read_jsonl, write_jsonl
 
 
-class Log(Protocol):
-    def start(self, step: int, total: int, resumed: bool) -> None: ...
-    def line(self, values: dict[str, Any]) -> None: ...
-    def advance(self, step: int, note: str) -> None: ...
-    def say(self, sentence: str) -> None: ...
-    def close(self) -> None: ...
-
-
-class Silent:
-    """For the processes beside the first."""
+class Log:
+    """Says nothing: for the processes beside the first."""
 
     def start(self, step: int, total: int, resumed: bool) -> None: ...
     def line(self, values: dict[str, Any]) -> None: ...
@@ -29,7 +21,7 @@ class Silent:
     def close(self) -> None: ...
 
 
-class RunLog:
+class RunLog(Log):
     """`metrics.jsonl` and `tensorboard/` in the run's folder, and a bar on the terminal."""
 
     def __init__(self, folder: Path, name: str, progress: Progress | None = None, *, tensorboard: bool = True):

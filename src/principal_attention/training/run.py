@@ -18,7 +18,7 @@ from ..evaluation.records import record
 from ..recipes import Recipe, read_recipe, write_recipe
 from .engine import Trainer
 from .images import ImageTask
-from .logs import RunLog, Silent
+from .logs import Log, RunLog
 
 # What a checkpoint's position and weights only make sense with; everything else may change when a run is resumed.
 _FIXED = ("model", "init_from", "robustify", "data", "seed")
@@ -41,7 +41,7 @@ def train(
     folder = Path(out) if out is not None else Path("runs") / f"{recipe.name}-{recipe.seed}"
     accelerator = _accelerator(recipe.training.precision)
     main = accelerator.is_main_process
-    log: Any = RunLog(folder, recipe.name, progress, tensorboard=tensorboard) if main else Silent()
+    log = RunLog(folder, recipe.name, progress, tensorboard=tensorboard) if main else Log()
     recipe = _anchored(recipe)
     _check_folder(folder, recipe, resume, log)
     accelerator.wait_for_everyone()  # the others look at the folder before the first one writes to it
@@ -80,7 +80,7 @@ def _anchored(recipe: Recipe) -> Recipe:
     return recipe.model_copy(update={"data": data, "init_from": start})
 
 
-def _check_folder(folder: Path, recipe: Recipe, resume: bool, log: Any) -> None:
+def _check_folder(folder: Path, recipe: Recipe, resume: bool, log: Log) -> None:
     before = folder / "recipe.yaml"
     if not before.exists():
         if resume:
