@@ -216,12 +216,16 @@ REMARKS = """## Remarks
 - `recompute=True` trades time for memory that hardly grows with n: less than the default at n = 6, more at n = 2."""
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=25, help="rounds of each comparison (default 25)")
-    parser.add_argument("--write", action="store_true", help="keep the tables in docs/benchmarks.md")
+def arguments(description: str | None, rounds: int) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=rounds, help=f"rounds of each comparison (default {rounds})")
+    parser.add_argument("--write", action="store_true", help="keep the tables in docs/")
     parser.add_argument("--one", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = arguments(__doc__, rounds=25)
     if options.one:
         print(json.dumps(one(json.loads(options.one))))
         return

@@ -7,7 +7,6 @@ Timed as in core.py: the models of a table take turns, each table has a process 
 backward and AdamW on 16 images of 224×224.
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -19,7 +18,7 @@ import torch
 import torch.nn.functional as F
 
 import principal_attention.vision.models
-from core import cell, compare, markdown, write
+from core import arguments, cell, compare, markdown, write
 
 BATCH = 16
 PURSUIT = dict(iterations=6, lam=4.0)
@@ -77,11 +76,7 @@ def measure(kind: str, rounds: int) -> dict[bool, dict[str, list[float]]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=15, help="rounds of each comparison (default 15)")
-    parser.add_argument("--write", action="store_true", help="keep the tables in docs/benchmarks-models.md")
-    parser.add_argument("--one", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = arguments(__doc__, rounds=15)
     if options.one:
         kind, training, rounds = json.loads(options.one)
         with torch.set_grad_enabled(training):

@@ -5,7 +5,7 @@
 
 The folder holds `cifar10` (the hub's parquet), `imagenet-val-2000` (columns image and label, 224×224) and `deit-tiny`
 (timm's weights as safetensors). Every training is a run of `principal train` in runs/cifar10 or runs/finetune; a killed
-measurement goes on where it was. About forty minutes for cifar10, eighty for finetune.
+measurement goes on where it was. A run takes minutes; the table says how many.
 """
 
 import argparse
@@ -18,7 +18,6 @@ import sys
 import time
 from pathlib import Path
 
-import principal_attention as pa  # isort: skip (first: helps torchvision, and with it timm, past a broken build)
 import torch
 
 from principal_attention._files import read_jsonl, write_jsonl, write_text
@@ -30,6 +29,7 @@ from principal_attention.recipes import read_recipe
 from principal_attention.training.batches import Place, evaluation_loader
 from principal_attention.training.images import ImageTask
 from principal_attention.vision.data import stack
+from principal_attention.vision.models.vit import count_parameters, read_model
 
 DOCS = Path(__file__).parents[1] / "docs" / "results"
 SEEDS = range(3)
@@ -155,9 +155,7 @@ def main() -> None:
     data, kind = Path(os.environ["PRINCIPAL_DATA"]), arguments.kind
     folders = {(name, seed): run(kind, name, seed, data) for seed in SEEDS for name in SETTINGS[kind]}
     first = next(iter(folders.values()))
-    parameters = (
-        sum(p.numel() for p in pa.vision.models.load.read_model(first).parameters()) if kind == "cifar10" else 0
-    )
+    parameters = count_parameters(read_model(first)) if kind == "cifar10" else 0
     command = f"PRINCIPAL_DATA=… python benchmarks/vision.py {kind} --write"
     text = [
         TEXTS[kind].format(n=f"{parameters:,}", draws=DRAWS), "",

@@ -16,6 +16,7 @@ from .._files import write_jsonl
 from ..errors import InputError
 from ..evaluation.records import record
 from ..recipes import Recipe, read_recipe, write_recipe
+from ..vision.models.vit import count_parameters
 from .engine import Trainer
 from .images import ImageTask
 from .logs import Log, RunLog
@@ -56,7 +57,7 @@ def train(
         write_jsonl(folder / "records.jsonl", _records(recipe, task))
     accelerator.wait_for_everyone()
     accelerator.free_memory()
-    return Run(folder, metrics, sum(p.numel() for p in trainer.raw.parameters()))
+    return Run(folder, metrics, count_parameters(trainer.raw))
 
 
 def _accelerator(precision: str) -> Accelerator:
