@@ -7,8 +7,9 @@ from typing import Any
 import datasets
 import pytest
 
+from principal_attention._processes import Place
 from principal_attention.errors import InputError
-from principal_attention.training.batches import Place, Plan, evaluation_loader, training_loader
+from principal_attention.training.batches import Plan, evaluation_loader, training_loader
 
 
 @dataclass

@@ -1,6 +1,5 @@
 """Which examples make up each step, whatever the number of processes, and a loader that can begin at any step."""
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
+from .._processes import Place, worker_options
 from .._random import words
 from ..errors import InputError
 
@@ -68,14 +68,6 @@ def _order(plan: Plan, epoch: int) -> Any:
     return np.repeat(order, plan.repeats)[:wanted]
 
 
-@dataclass(frozen=True)
-class Place:
-    """One process among several."""
-
-    rank: int = 0
-    world: int = 1
-
-
 def training_loader(
     examples: Any,
     plan: Plan,
@@ -96,7 +88,7 @@ def training_loader(
             f"{place.world} processes times training.accumulate={accumulate}"
         )
     shards = [(step, turn * place.world + place.rank) for step in steps for turn in range(accumulate)]
-    common = _workers(workers) | {"pin_memory": pin}
+    common = worker_options(workers) | {"pin_memory": pin}
     if examples.split.streaming:
         stream = _Stream(examples, plan, shards, parts, stack, shuffle_buffer)
         return iter(DataLoader(stream, batch_size=None, **common))
@@ -166,31 +158,10 @@ def evaluation_loader(
         return _streamed(examples, batch_size, place, stack)
     mine = range(place.rank, len(examples), place.world)
     batches = [[(index, index) for index in mine[i : i + batch_size]] for i in range(0, len(mine), batch_size)]
-    return iter(DataLoader(examples, batch_sampler=batches, collate_fn=stack, **_workers(workers)))
+    return iter(DataLoader(examples, batch_sampler=batches, collate_fn=stack, **worker_options(workers)))
 
 
 def _streamed(examples: Any, batch_size: int, place: Place, stack: Callable[[list[Any]], Any]) -> Iterator[Any]:
     mine = islice(enumerate(examples.split.rows), place.rank, None, place.world)
     while found := list(islice(mine, batch_size)):
         yield stack([examples.prepare(row, index, index) for index, row in found])
-
-
-def _workers(count: int) -> dict[str, Any]:
-    return dict(num_workers=count, prefetch_factor=4, worker_init_fn=_stand_apart) if count else {}
-
-
-def _stand_apart(worker: int) -> None:
-    """Ctrl-C and job managers signal a whole group of processes: a worker that died of it at once would take the step
-    being done with it. It ends when its process ends."""
-    if hasattr(os, "setsid"):
-        os.setsid()
-
-
-def cores() -> int:
-    """Those this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def spare_workers(processes: int) -> int:
-    """One core for each process's own work, the rest to load images with, up to 8 a process."""
-    return max(1, min(8, cores() // processes - 1))

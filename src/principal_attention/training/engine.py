@@ -15,17 +15,17 @@ from typing import Any, Protocol
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import gather_object
 from timm.optim import create_optimizer_v2, list_optimizers
 from timm.scheduler.cosine_lr import CosineLRScheduler
 from timm.utils import ModelEmaV3
 from torch import Tensor, nn
 
+from .._processes import Place, raise_together
 from .._random import seed_all
 from ..errors import InputError, Interrupted, TrainingError
 from ..recipes import Recipe
 from . import checkpoints
-from .batches import Place, Plan
+from .batches import Plan
 from .logs import Log
 
 
@@ -233,18 +233,6 @@ def make_schedule(recipe: Recipe, optimizer: torch.optim.Optimizer, epoch_steps:
         optimizer, t_initial=max(2, given.epochs * unit), lr_min=given.min_lr,
         warmup_t=round(given.warmup_epochs * unit), warmup_lr_init=given.warmup_lr, t_in_epochs=given.per == "epoch",
     )  # fmt: skip
-
-
-def raise_together(problem: Exception | None, accelerator: Accelerator) -> None:
-    """Raise the same error in every process when one of them has one: alone, it would leave the others waiting."""
-    if accelerator.num_processes > 1:
-        flag = torch.tensor(float(problem is not None), device=accelerator.device)
-        if not accelerator.reduce(flag, "sum"):
-            return
-        found = [each for each in gather_object([str(problem) if problem else None]) if each]
-        problem = InputError(found[0])
-    if problem is not None:
-        raise problem
 
 
 @contextmanager

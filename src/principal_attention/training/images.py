@@ -11,6 +11,7 @@ from accelerate import Accelerator
 from timm.data import Mixup
 from torch import Tensor, nn
 
+from .._processes import Place, raise_together, spare_workers
 from .._random import seed_all, words
 from ..errors import InputError
 from ..evaluation.accuracy import Accuracy, count
@@ -19,8 +20,7 @@ from ..vision.data import Examples, evaluation_transform, open_splits, stack, tr
 from ..vision.data.sources import class_count
 from ..vision.models.classifier import Classifier
 from ..vision.models.load import build_classifier
-from .batches import Place, Plan, evaluation_loader, spare_workers, training_loader
-from .engine import raise_together
+from .batches import Plan, evaluation_loader, training_loader
 
 
 class ImageTask:
