@@ -21,12 +21,13 @@ from pathlib import Path
 import torch
 
 from principal_attention._files import read_jsonl, write_jsonl, write_text
+from principal_attention._processes import Place
 from principal_attention.evaluation.accuracy import Accuracy, count
 from principal_attention.evaluation.compare import paired, percent
 from principal_attention.evaluation.pixels import OnPixels, gaussian_noise
 from principal_attention.evaluation.records import record
 from principal_attention.recipes import read_recipe
-from principal_attention.training.batches import Place, evaluation_loader
+from principal_attention.training.batches import evaluation_loader
 from principal_attention.training.images import ImageTask
 from principal_attention.vision.data import stack
 from principal_attention.vision.models.vit import count_parameters, read_model
@@ -132,7 +133,7 @@ def waiting(folders: dict[tuple[str, int], Path]) -> str:
 TEXTS = {
     "cifar10": """# CIFAR-10: SymViT against RPC-SymViT, trained here
 
-`principal train cifar10/symvit` and `principal train cifar10/rpc_symvit`: 4 layers of 64, 2 heads, 4×4 patches, 7
+`principal train cifar10/symvit` and `principal train cifar10/rpc_symvit`: 4 layers of 64, 2 heads, 4×4 patches, 5
 epochs of 25,000 of the training images, all 10,000 test images; {n} parameters. The recipes fit minutes on two cores,
 not the state of the art.""",
     "finetune": """# DeiT-tiny fine-tuned with each reading of RPC-Attention
@@ -140,7 +141,8 @@ not the state of the art.""",
 `principal train finetune/deit_tiny`: timm's DeiT-tiny with RPC-Attention put into its first layer (`robustify`), two
 epochs on 1,600 of 2,000 ImageNet validation images at a learning rate of 1e-4, measured on the other 400, as they are
 and with Gaussian noise of σ = 0.18 of the pixel range ({draws} draws, the same for all). Before any fine-tuning
-DeiT-tiny gets 71.6% of the 2,000; without training the readings do [this](drop-in.md).""",
+DeiT-tiny gets 71.6% of the 2,000; without training the readings do [this](drop-in.md). Minutes are the clock's, beside
+whatever else the machine did.""",
 }
 SETTINGS = {"cifar10": CIFAR10, "finetune": FINETUNE}
 
