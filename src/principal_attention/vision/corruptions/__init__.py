@@ -1,0 +1,62 @@
+"""The fifteen corruptions of ImageNet-C in torch: on any device, a batch at a time, the same whatever the batch."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...errors import InputError
+from . import blur, digital, jpeg, noise, weather
+from .draws import Draws
+from .filters import whole_levels
+from .frost import Textures, made_textures, read_textures
+from .parameters import CORRUPTIONS, strength_of
+
+SEVERITIES = (1, 2, 3, 4, 5)
+SMALLEST = 32
+
+_FUNCTIONS: dict[str, Callable[..., Tensor]] = {
+    name: getattr(room, name) for room in (noise, blur, weather, digital, jpeg) for name in CORRUPTIONS
+    if hasattr(room, name)
+}  # fmt: skip
+
+
+@torch.no_grad()
+def corrupt(
+    images: Tensor,
+    name: str,
+    severity: int,
+    *,
+    indices: Sequence[int] | None = None,
+    seed: int = 0,
+    frost: Textures | Path | None = None,
+) -> Tensor:
+    """Images (batch, channels, height, width) in [0, 1], corrupted, in whole levels of 8 bits.
+
+    Random numbers depend on the seed, the corruption, the severity and the image's index alone (`indices`, which count
+    from 0 if not given). `frost` is a folder of pictures of ice, as those of ImageNet-C; without it they are made.
+    """
+    if name not in CORRUPTIONS:
+        raise InputError(f"there is no corruption {name!r}; expected one of {', '.join(CORRUPTIONS)}")
+    if severity not in SEVERITIES:
+        raise InputError(f"the severity is {severity!r}; expected 1, 2, 3, 4 or 5")
+    if images.ndim != 4 or images.shape[1] not in (1, 3) or min(images.shape[-2:]) < SMALLEST:
+        raise InputError(
+            f"the images have shape {tuple(images.shape)}; expected (batch, 1 or 3, height, width) from "
+            f"{SMALLEST}×{SMALLEST} pixels on"
+        )
+    indices = range(len(images)) if indices is None else indices
+    if len(indices) != len(images):
+        raise InputError(f"there are {len(images)} images and {len(indices)} indices; expected one each")
+    images = images.float()
+    draws = Draws(seed, indices, CORRUPTIONS.index(name), severity, images.device)
+    options: dict[str, Any] = {}
+    if name == "frost":
+        options["textures"] = read_textures(frost) if isinstance(frost, Path) else frost or made_textures()
+    strength = strength_of(name, severity, min(images.shape[-2:]))
+    return whole_levels(_FUNCTIONS[name](images, strength, draws, **options))
+
+
+__all__ = ["CORRUPTIONS", "SEVERITIES", "Textures", "corrupt", "made_textures", "read_textures"]

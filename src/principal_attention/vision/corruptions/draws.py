@@ -1,0 +1,42 @@
+"""Random numbers of an image: they depend on the seed, the image, the corruption and its severity alone."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..._random import words
+
+
+class Draws:
+    """One generator an image. Drawn on the CPU, so that every device sees the same corruption."""
+
+    def __init__(self, seed: int, indices: Sequence[int], kind: int, severity: int, device: torch.device):
+        self.device = device
+        self.generators = [
+            torch.Generator().manual_seed(first << 32 | second)
+            for first, second in (words("corruption", seed, index, kind, severity) for index in indices)
+        ]
+
+    def _fill(self, shape: Sequence[int], fill: Callable[[Tensor, torch.Generator], Any]) -> Tensor:
+        drawn = torch.empty(len(self.generators), *shape)
+        for each, generator in zip(drawn, self.generators, strict=True):
+            fill(each, generator)
+        return drawn.to(self.device)
+
+    def normal(self, *shape: int) -> Tensor:
+        return self._fill(shape, lambda each, generator: each.normal_(generator=generator))
+
+    def uniform(self, *shape: int, low: float = 0.0, high: float = 1.0) -> Tensor:
+        return self._fill(shape, lambda each, generator: each.uniform_(low, high, generator=generator))
+
+    def integers(self, low: int, high: int, *shape: int) -> Tensor:
+        """From `low` to below `high`."""
+        return self._fill(shape, lambda each, generator: each.random_(low, high, generator=generator)).long()
+
+    def poisson(self, rates: Tensor) -> Tensor:
+        return torch.stack([
+            torch.poisson(each, generator=generator)
+            for each, generator in zip(rates.cpu(), self.generators, strict=True)
+        ]).to(self.device)  # fmt: skip

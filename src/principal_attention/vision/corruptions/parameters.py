@@ -1,0 +1,131 @@
+"""How strong each corruption is, as published for three sizes of images.
+
+224: ImageNet-C as `imagecorruptions` makes it (Michaelis et al., 2019), which also serves other large sizes; it differs
+from the released generator in elastic_transform, which there is a random affine map as well. 64 and 32: Tiny-ImageNet-C
+and CIFAR-10-C as their authors make them (Hendrycks and Dietterich, 2019). Five severities each.
+"""
+
+from typing import Any
+
+SIDES = (32, 64, 224)
+
+_STEPS = 0.01, 0.01, 0.02, 0.02, 0.03
+_ZOOMS = {
+    224: [(end, step) for end, step in zip((1.11, 1.16, 1.21, 1.26, 1.31), _STEPS, strict=True)],
+    64: [(end, 0.01) for end in (1.06, 1.11, 1.16, 1.21, 1.26)],
+    32: [(end, 0.01) for end in (1.06, 1.11, 1.16, 1.21, 1.26)],
+}
+
+PARAMETERS: dict[str, dict[int, list[Any]]] = {
+    # standard deviation
+    "gaussian_noise": {
+        224: [0.08, 0.12, 0.18, 0.26, 0.38],
+        64: [0.04, 0.08, 0.12, 0.15, 0.18],
+        32: [0.04, 0.06, 0.08, 0.09, 0.10],
+    },
+    # photons at full brightness
+    "shot_noise": {
+        224: [60, 25, 12, 5, 3],
+        64: [250, 100, 50, 30, 15],
+        32: [500, 250, 100, 75, 50],
+    },
+    # share of the values that become black or white
+    "impulse_noise": {
+        224: [0.03, 0.06, 0.09, 0.17, 0.27],
+        64: [0.01, 0.02, 0.05, 0.08, 0.14],
+        32: [0.01, 0.02, 0.03, 0.05, 0.07],
+    },
+    # radius of the disk, standard deviation of its soft edge
+    "defocus_blur": {
+        224: [(3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5)],
+        64: [(0.5, 0.6), (1, 0.1), (1.5, 0.1), (2.5, 0.01), (3, 0.1)],
+        32: [(0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1)],
+    },
+    # standard deviation of the blur, reach of a pixel, times
+    "glass_blur": {
+        224: [(0.7, 1, 2), (0.9, 2, 1), (1.0, 2, 3), (1.1, 3, 2), (1.5, 4, 2)],
+        64: [(0.1, 1, 1), (0.5, 1, 1), (0.6, 1, 2), (0.7, 2, 1), (0.9, 2, 2)],
+        32: [(0.05, 1, 1), (0.25, 1, 1), (0.4, 1, 1), (0.25, 1, 2), (0.4, 1, 2)],
+    },
+    # radius and standard deviation of the motion
+    "motion_blur": {
+        224: [(10, 3), (15, 5), (15, 8), (15, 12), (20, 15)],
+        64: [(10, 1), (10, 1.5), (10, 2), (10, 2.5), (12, 3)],
+        32: [(6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5)],
+    },
+    # all factors from 1 up to the end, in steps
+    "zoom_blur": _ZOOMS,
+    # flakes: mean, deviation, zoom, threshold; their motion's radius and deviation; how much of the image stays
+    "snow": {
+        224: [
+            (0.1, 0.3, 3, 0.5, 10, 4, 0.8),
+            (0.2, 0.3, 2, 0.5, 12, 4, 0.7),
+            (0.55, 0.3, 4, 0.9, 12, 8, 0.7),
+            (0.55, 0.3, 4.5, 0.85, 12, 8, 0.65),
+            (0.55, 0.3, 2.5, 0.85, 12, 12, 0.55),
+        ],
+        64: [
+            (0.1, 0.2, 1, 0.6, 8, 3, 0.8),
+            (0.1, 0.2, 1, 0.5, 10, 4, 0.8),
+            (0.15, 0.3, 1.75, 0.55, 10, 4, 0.7),
+            (0.25, 0.3, 2.25, 0.6, 12, 6, 0.65),
+            (0.3, 0.3, 1.25, 0.65, 14, 12, 0.6),
+        ],
+        32: [
+            (0.1, 0.2, 1, 0.6, 8, 3, 0.95),
+            (0.1, 0.2, 1, 0.5, 10, 4, 0.9),
+            (0.15, 0.3, 1.75, 0.55, 10, 4, 0.9),
+            (0.25, 0.3, 2.25, 0.6, 12, 6, 0.85),
+            (0.3, 0.3, 1.25, 0.65, 14, 12, 0.8),
+        ],
+    },
+    # weights of the image and of the frost, scale of the frost (None: 1.1 times what covers the image, cubic)
+    "frost": {
+        224: [(1, 0.4, None), (0.8, 0.6, None), (0.7, 0.7, None), (0.65, 0.7, None), (0.6, 0.75, None)],
+        64: [(1, 0.3, 0.3), (0.9, 0.4, 0.3), (0.8, 0.45, 0.3), (0.75, 0.5, 0.3), (0.7, 0.55, 0.3)],
+        32: [(1, 0.2, 0.2), (1, 0.3, 0.2), (0.9, 0.4, 0.2), (0.85, 0.4, 0.2), (0.75, 0.45, 0.2)],
+    },
+    # how thick, and how fast the clouds' roughness falls from scale to scale
+    "fog": {
+        224: [(1.5, 2), (2.0, 2), (2.5, 1.7), (2.5, 1.5), (3.0, 1.4)],
+        64: [(0.4, 3), (0.7, 3), (1, 2.5), (1.5, 2), (2, 1.75)],
+        32: [(0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75)],
+    },
+    # added to the value of HSV
+    "brightness": {
+        224: [0.1, 0.2, 0.3, 0.4, 0.5],
+        64: [0.1, 0.2, 0.3, 0.4, 0.5],
+        32: [0.05, 0.1, 0.15, 0.2, 0.3],
+    },
+    # how much of the distance from the mean stays
+    "contrast": {
+        224: [0.4, 0.3, 0.2, 0.1, 0.05],
+        64: [0.4, 0.3, 0.2, 0.1, 0.05],
+        32: [0.75, 0.5, 0.4, 0.3, 0.15],
+    },
+    # in shares of the side: displacement, its smoothness, displacement of the corners
+    "elastic_transform": {
+        224: [(250 * strength * 0.005, 0.01, 0.0) for strength in (0.05, 0.065, 0.085, 0.1, 0.12)],
+        64: [(0, 0, 0.08), (0.05, 0.3, 0.06), (0.1, 0.08, 0.06), (0.1, 0.03, 0.03), (0.16, 0.03, 0.02)],
+        32: [(0, 0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03)],
+    },
+    # scale
+    "pixelate": {
+        224: [0.6, 0.5, 0.4, 0.3, 0.25],
+        64: [0.9, 0.8, 0.7, 0.6, 0.5],
+        32: [0.95, 0.9, 0.85, 0.75, 0.65],
+    },
+    # quality
+    "jpeg_compression": {
+        224: [25, 18, 15, 10, 7],
+        64: [65, 58, 50, 40, 25],
+        32: [80, 65, 58, 50, 40],
+    },
+}
+CORRUPTIONS = tuple(PARAMETERS)  # in the order of the published tables
+
+
+def strength_of(name: str, severity: int, side: int) -> Any:
+    """For images whose shorter side this is: those of the published size that is nearest in ratio."""
+    nearest = min(SIDES, key=lambda published: max(side / published, published / side))
+    return PARAMETERS[name][nearest][severity - 1]
