@@ -5,6 +5,7 @@ byte an entry that says which; nothing else is kept beside the passes' own input
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,13 +13,13 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.autograd.graph import get_gradient_edge
 
+from . import surrogate
 from ._sdpa import lean_allowed
-from ._steps import Inner, Pair, Plan, in_place, plain_clip, plain_step, update_dual, update_keys, workspace
+from ._steps import Clip, Inner, Pair, Plan, in_place, plain_clip, plain_step, update_dual, update_keys, workspace
 
 if TYPE_CHECKING:
     from .pursuit import Pursuit
 
-Clip = Callable[[Tensor, Tensor], Tensor]
 Step = Callable[[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, int, bool], Pair]
 
 
@@ -32,8 +33,9 @@ def final_keys(
     if bound is None and rule.output == "cleaned_keys":
         return k  # nothing is ever shrunk, and the inner passes would change nothing
     plan = Plan(rule.iterations - 1, 1 - int(rule.dual_sign or 1), rule.output == "cleaned_keys", inner)
-    if not lean_allowed():
-        return _unrolled(k, bound, others, plan, clip=plain_clip, step=plain_step)
+    if surrogate.active() == "straight" or not lean_allowed():
+        clip = surrogate.straight_clip if surrogate.active() == "straight" else plain_clip
+        return _unrolled(k, bound, others, plan, clip=clip, step=partial(plain_step, clip=clip))
     if not (torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (k, *others))):
         return in_place(k, bound, others, plan, plan.steps)[0]
     if recompute and plan.steps:

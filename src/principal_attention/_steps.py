@@ -16,6 +16,7 @@ from torch import Tensor
 
 Pair = tuple[Tensor, Tensor | None]
 Inner = Callable[..., Tensor]
+Clip = Callable[[Tensor, Tensor], Tensor]
 
 
 class Plan(NamedTuple):
@@ -33,7 +34,14 @@ def plain_clip(x: Tensor, bound: Tensor) -> Tensor:
 
 
 def plain_step(
-    k: Tensor, keys: Tensor, low_rank: Tensor, dual: Tensor | None, bound: Tensor | None, carry: int, cleaned: bool
+    k: Tensor,
+    keys: Tensor,
+    low_rank: Tensor,
+    dual: Tensor | None,
+    bound: Tensor | None,
+    carry: int,
+    cleaned: bool,
+    clip: Clip = plain_clip,
 ) -> Pair:
     """The step as the head of this file writes it, for compilers, torch.func and to test against.
 
@@ -41,7 +49,7 @@ def plain_step(
     """
     new_dual = keys - low_rank if dual is None else keys - low_rank + dual
     residual = k - low_rank + new_dual
-    clipped = residual if bound is None else plain_clip(residual, bound)
+    clipped = residual if bound is None else clip(residual, bound)
     if cleaned:
         return k - (residual - clipped), None
     if not carry:

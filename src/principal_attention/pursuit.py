@@ -16,6 +16,7 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 import torch
 from torch import Tensor
 
+from . import surrogate
 from ._lean import final_keys
 from ._sdpa import (
     as_bias,
@@ -191,6 +192,8 @@ def rpc_attention(
         step = cache.begin(k, v, key_mask, pursuit=rule, scale=scale, model_dim=model_dim, symmetric=q is None)
         recompute = False  # rows of earlier calls are kept in any case
     bound = threshold(k, rule, key_mask, is_causal, model_dim, step)
+    if surrogate.active() == "infinite":
+        bound = None
     full_mask = key_mask if step is None else step.key_mask
     columns = past + k.shape[-2]
     mask, causal = merge_masks(k, full_mask, attn_mask, is_causal, rows=rows, columns=columns)
