@@ -1,4 +1,4 @@
-"""Accuracy, comparisons, noise and the two attacks of the demo."""
+"""Accuracy, comparisons and noise."""
 
 import math
 
@@ -8,8 +8,7 @@ from torch import nn
 
 from principal_attention.errors import InputError
 from principal_attention.evaluation.accuracy import Accuracy, count
-from principal_attention.evaluation.attacks import attack
-from principal_attention.evaluation.compare import paired, percent
+from principal_attention.evaluation.compare import on_same_images, paired, percent
 from principal_attention.evaluation.pixels import OnPixels, gaussian_noise
 
 
@@ -64,47 +63,6 @@ def test_noise_belongs_to_the_image_not_to_the_batch():
     assert 0 <= gaussian_noise(images, 5.0).min() < gaussian_noise(images, 5.0).max() <= 1
 
 
-@pytest.mark.parametrize("name", ["fgsm", "pgd"])
-def test_a_linear_model_falls_exactly_when_the_budget_exceeds_its_margin(name):
-    """f(x) = w·x decides by sign; the worst change of ε a pixel moves it by ε‖w‖₁."""
-    weight = torch.tensor([[1.0, -2.0, 0.5, 1.5]])
-    images = torch.tensor([[0.5, 0.4, 0.5, 0.5], [0.5, 0.6, 0.5, 0.5]]).reshape(2, 1, 2, 2)
-
-    class Linear(nn.Module):
-        def forward(self, x):
-            value = x.flatten(1) @ weight.T
-            return torch.cat([-value, value], dim=1)
-
-    model = Linear()
-    values = (images.flatten(1) @ weight.T).flatten()
-    labels = (values > 0).long()
-    margins = values.abs() / weight.abs().sum()
-    for eps, falls in ((0.9 * margins.min().item(), False), (1.1 * margins.max().item(), True)):
-        changed = attack(name, model, images, labels, eps=eps)
-        assert ((model(changed).argmax(1) != labels) == falls).all()
-        assert (changed - images).abs().max() <= eps + 1e-6  # rounding of x + δ − x in float32
-        assert changed.min() >= 0
-        assert changed.max() <= 1
-
-
-def test_an_attack_is_the_same_each_time_and_leaves_the_random_numbers_alone():
-    class Wavy(nn.Module):  # on which the end depends on the start
-        def forward(self, images):
-            return torch.sin(40 * images.flatten(1))
-
-    images, labels, model = torch.rand(4, 1, 2, 2), torch.tensor([0, 1, 2, 3]), Wavy()
-    state = torch.get_rng_state()
-    first, again = (attack("pgd", model, images, labels, eps=0.1, steps=3) for _ in range(2))
-    assert first.equal(again)
-    assert not first.equal(attack("pgd", model, images, labels, eps=0.1, steps=3, seed=1))
-    assert torch.get_rng_state().equal(state)
-
-
-def test_an_unknown_attack_is_named():
-    with pytest.raises(InputError, match="there is no attack 'nuke'; expected one of fgsm, pgd"):
-        attack("nuke", Fixed(), torch.rand(1, 3), torch.tensor([0]), eps=0.1)
-
-
 def test_the_paired_interval_is_students():
     found = paired([0.9, 0.8, 0.85], [0.8, 0.75, 0.7])
     differences = torch.tensor([0.1, 0.05, 0.15], dtype=torch.float64)
@@ -122,3 +80,21 @@ def test_the_paired_interval_is_students():
 def test_percent():
     assert percent([0.5]) == "50.0"
     assert percent([0.5, 0.7]) == "60.0 ± 14.1"
+
+
+def test_two_models_on_the_same_images():
+    """12 images that only one gets right, 10 to 2: McNemar's exact p is 2·P(X ≤ 2) of 12 fair coins, 158/4096."""
+    ours = [True] * 10 + [False] * 2 + [True] * 80 + [False] * 8
+    theirs = [False] * 10 + [True] * 2 + [True] * 80 + [False] * 8
+    found = on_same_images(ours, theirs)
+    assert (found.n, found.only_ours, found.only_theirs) == (100, 10, 2)
+    assert found.difference == pytest.approx(0.08)
+    assert found.p == pytest.approx(158 / 4096)
+    assert found.verdict() == "better"
+    # the deviation of the mean of values in {1, −1, 0}; resampling 100 images adds a grid of 0.01
+    reach = 1.96 * math.sqrt((0.12 - 0.08**2) / 100)
+    assert found.low == pytest.approx(0.08 - reach, abs=0.012)
+    assert found.high == pytest.approx(0.08 + reach, abs=0.012)
+    assert on_same_images(theirs, ours).verdict() == "worse"
+    same = on_same_images(ours, ours)
+    assert (same.p, same.low, same.high, same.verdict()) == (1.0, 0.0, 0.0, "within noise")

@@ -17,17 +17,18 @@ from rich.progress import Progress
 from rich.table import Table
 
 from .._files import read_jsonl, write_jsonl, write_text
+from .._processes import cores
 from ..errors import InputError
-from ..evaluation.attacks import attack
 from ..evaluation.compare import paired, percent
 from ..evaluation.pixels import OnPixels, gaussian_noise
 from ..evaluation.records import record
 from ..recipes import Recipe, read_recipe
 from ..report.demo import write_page
 from ..training import train
-from ..training.batches import Plan, cores
+from ..training.batches import Plan
 from ..training.images import ImageTask
 from ..training.logs import make_progress
+from ..vision.attacks import attack
 from ..vision.data import open_splits, stack
 
 MODELS = {"SymViT": "digits/symvit", "RPC-SymViT": "digits/rpc_symvit"}
