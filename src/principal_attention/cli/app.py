@@ -107,14 +107,69 @@ def train(
         typer.echo(f"{done.folder}: top-1 {done.metrics['top1']:.2%}, {done.parameters:,} parameters")
 
 
+class ProtocolName(StrEnum):
+    pixel = "pixel"
+    authors = "authors"
+
+
+@app.command()
+def evaluate(
+    model: Annotated[str, typer.Argument(help="A run's folder, timm:NAME[@weights] or hf:FOLDER.")],
+    suite: Annotated[str, typer.Option(help="Of clean, corruptions, attacks, ood.")] = "clean",
+    data: Annotated[
+        str | None, typer.Option(help="Hub name, parquet or image folder; for a run, its own held-out images.")
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="Of the data; else what it has for validation.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="A stratified subset, the same for every model.")] = None,
+    corruptions: Annotated[str, typer.Option(help="Of `principal list corruptions`; all if not given.")] = "",
+    severities: Annotated[str, typer.Option(help="From 1 to 5.")] = "1,2,3,4,5",
+    frost_dir: Annotated[Path | None, typer.Option(help="ImageNet-C's pictures of frost; else they are made.")] = None,
+    imagenet_c: Annotated[Path | None, typer.Option(help="The published set, instead of making corruptions.")] = None,
+    attacks: Annotated[str, typer.Option(help="Of `principal list attacks`.")] = "fgsm,pgd",
+    eps: Annotated[str, typer.Option(help="Budgets of the attacks in the ℓ∞ norm, as 1/255,2/255.")] = "",
+    steps: Annotated[int | None, typer.Option(min=1, help="Of every attack that makes steps or queries.")] = None,
+    targets: Annotated[int, typer.Option(min=1, help="Classes that apgd-t and fab-t aim at.")] = 9,
+    samples: Annotated[int, typer.Option(min=2, help="Queries a step of spsa.")] = 128,
+    protocol: Annotated[ProtocolName, typer.Option(help="What a budget means; see docs/evaluation.md.")] = (
+        ProtocolName.pixel
+    ),
+    gradients: Annotated[str, typer.Option(help="Of own, straight, infinite, transfer.")] = "own",
+    source: Annotated[str | None, typer.Option(help="The model that transferred attacks are made on.")] = None,
+    ood: Annotated[Path | None, typer.Option(help="Folder with imagenet-a, imagenet-r, imagenet-o.")] = None,
+    batch_size: Annotated[int, typer.Option(min=1)] = 50,
+    seed: Annotated[int, typer.Option(min=0, help="Of corruptions and attacks.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for what is found; runs/evaluate-MODEL if not given.")
+    ] = None,
+    against: Annotated[Path | None, typer.Option(help="Another evaluation, to compare with image by image.")] = None,
+) -> None:
+    """Measure a model on clean, corrupted, attacked and strange images. Stopped, the same command goes on.
+
+    Under torchrun the images are shared: torchrun --nproc-per-node 8 -m principal_attention evaluate …
+
+    Example: principal evaluate timm:deit_tiny_patch16_224 --data /path/to/imagenet --suite clean,attacks --limit 200
+    """
+    with _sentences("evaluate"):
+        from .evaluate import run_evaluate
+
+        run_evaluate(
+            model, out, against, batch_size, suite=suite, data=data, split=split, limit=limit,
+            corruptions=corruptions, severities=severities, frost_dir=frost_dir, imagenet_c=imagenet_c,
+            attacks=attacks, eps=eps, steps=steps, targets=targets, samples=samples, protocol=protocol.value,
+            gradients=gradients, source=source, ood=ood, seed=seed,
+        )  # fmt: skip
+
+
 class Listed(StrEnum):
     recipes = "recipes"
     models = "models"
+    attacks = "attacks"
+    corruptions = "corruptions"
 
 
 @app.command("list")
 def list_(what: Annotated[Listed, typer.Argument(help="What to list.")]) -> None:
-    """Name the built-in recipes, or the models this package adds to timm.
+    """Name the built-in recipes, the models this package adds to timm, the attacks or the corruptions.
 
     Example: principal list recipes
     """
@@ -123,8 +178,16 @@ def list_(what: Annotated[Listed, typer.Argument(help="What to list.")]) -> None
             from ..recipes import list_recipes
 
             names = list_recipes()
-        else:
+        elif what is Listed.models:
             from ..vision.models import NAMES
 
             names = list(NAMES)
+        elif what is Listed.attacks:
+            from ..vision.attacks import ATTACKS
+
+            names = list(ATTACKS)
+        else:
+            from ..vision.corruptions.parameters import CORRUPTIONS
+
+            names = list(CORRUPTIONS)
     typer.echo("\n".join(names))

@@ -91,6 +91,22 @@ def open_splits(
     return _limited(kept, limit), _limited(held, limit)
 
 
+def open_split(source: str, name: str | None = None, *, subset: str | None = None) -> Split:
+    """One split of a source: the one of that name, else what it has for validation, else the only one."""
+    tables = _open(source, subset, False, (name,) if name else ())
+    chosen = name or next((each for each in VALIDATION if each in tables), None)
+    if chosen is None:
+        if len(tables) > 1:
+            raise InputError(f"{source} has the splits {', '.join(tables)}; name one with --split")
+        (chosen,) = tables
+    return _split(tables, chosen, source, image=None, label=None, streaming=False)
+
+
+def split_of(rows: Any, source: str) -> Split:
+    """A data set that is open already, as a split."""
+    return _split(_measured({"all": rows}), "all", source, image=None, label=None, streaming=False)
+
+
 def class_count(splits: Iterable[Split]) -> int:
     """How many classes the labels of these splits are about."""
     counts = []

@@ -42,13 +42,8 @@ def build_classifier(
     if init_from is None:
         assert name is not None
         made = _timm(name, classes, args, image_size)
-    elif init_from.startswith("timm:"):
-        network, _, weights = init_from.removeprefix("timm:").partition("@")
-        made = _timm(network, classes, args, image_size, weights or "hub")
-    elif init_from.startswith("hf:"):
-        made = _huggingface(init_from.removeprefix("hf:"), classes, args)
     else:
-        made = _run(Path(init_from).expanduser(), classes, args, image_size)
+        made = _pretrained(init_from, classes, args, image_size)
     view = replace(
         made.view,
         size=image_size or made.view.size,
@@ -68,6 +63,23 @@ def build_classifier(
     made = replace(made, view=view)
     _try(made)
     return made
+
+
+def load_classifier(model: str) -> Classifier:
+    """A model as it is: the folder of a finished run, timm:NAME[@weights] or hf:FOLDER."""
+    made = _pretrained(model, None, {}, None)
+    _try(made)
+    made.model.eval()
+    return made
+
+
+def _pretrained(model: str, classes: int | None, args: dict[str, Any], image_size: int | None) -> Classifier:
+    if model.startswith("timm:"):
+        network, _, weights = model.removeprefix("timm:").partition("@")
+        return _timm(network, classes, args, image_size, weights or "hub")
+    if model.startswith("hf:"):
+        return _huggingface(model.removeprefix("hf:"), classes, args)
+    return _run(Path(model).expanduser(), classes, args, image_size)
 
 
 @torch.no_grad()
@@ -95,7 +107,7 @@ def harden(model: nn.Module, *, preset: str, iterations: int, lam: float, layers
 
 
 def _timm(
-    name: str, classes: int, args: dict[str, Any], image_size: int | None, weights: str | None = None
+    name: str, classes: int | None, args: dict[str, Any], image_size: int | None, weights: str | None = None
 ) -> Classifier:
     if not timm.is_model(name.partition(".")[0]):
         close = difflib.get_close_matches(name, timm.list_models(), n=1, cutoff=0.4)
@@ -109,10 +121,10 @@ def _timm(
         overlay = _local_weights(name, weights)
         loading = {"pretrained": True, "num_classes": overlay["num_classes"], "pretrained_cfg_overlay": overlay}
     model = _sized(lambda **sized: timm.create_model(name, **loading, **args, **sized), what, image_size)
-    if model.num_classes != classes:  # after its weights were loaded in full: half of them would go unnoticed
+    if classes not in (None, model.num_classes):  # after its weights were loaded in full: half would go unnoticed
         model.reset_classifier(classes)
     args = getattr(model, "model_args", args)  # our own models have them as JSON
-    return _described(model, classes, args, image_size)
+    return _described(model, args, image_size)
 
 
 def _sized(make: Callable[..., Any], what: str, image_size: int | None) -> Any:
@@ -146,14 +158,15 @@ def _local_weights(name: str, weights: str) -> dict[str, Any]:
     return {"file": str(path), "num_classes": classes, "url": "", "hf_hub_id": None, "custom_load": False}
 
 
-def _huggingface(folder: str, classes: int, args: dict[str, Any]) -> Classifier:
+def _huggingface(folder: str, classes: int | None, args: dict[str, Any]) -> Classifier:
     from transformers import AutoModelForImageClassification
 
     if args:
         raise InputError(f"a Hugging Face model takes no options here, but {sorted(args)[0]} was given")
+    other = {} if classes is None else {"num_labels": classes, "ignore_mismatched_sizes": True}
     try:
         network = AutoModelForImageClassification.from_pretrained(
-            folder, num_labels=classes, ignore_mismatched_sizes=True, use_safetensors=True, trust_remote_code=False
+            folder, use_safetensors=True, trust_remote_code=False, **other
         )
     except Exception as wrong:  # the hub's, the file system's and the format's own words
         raise InputError(f"hf:{folder} cannot be opened: {str(wrong).strip().splitlines()[0]}") from wrong
@@ -162,7 +175,10 @@ def _huggingface(folder: str, classes: int, args: dict[str, Any]) -> Classifier:
     config = network.config
     channels = getattr(config, "num_channels", 3)
     mean, std = (_values(told.get(key), channels) for key in ("image_mean", "image_std"))
-    return Classifier(HuggingFace(network), View(config.image_size, channels, mean, std, classes, 1.0), {})
+    named = [str(name) for _, name in sorted(config.id2label.items())]
+    labels = None if named == [f"LABEL_{i}" for i in range(len(named))] else tuple(named)
+    view = View(config.image_size, channels, mean, std, config.num_labels, 1.0)
+    return Classifier(HuggingFace(network), view, {}, labels)
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -180,23 +196,26 @@ def _values(told: Any, channels: int) -> tuple[float, ...]:
     return tuple(told) if isinstance(told, list | tuple) and len(told) == channels else (0.5,) * channels
 
 
-def _run(folder: Path, classes: int, args: dict[str, Any], image_size: int | None) -> Classifier:
+def _run(folder: Path, classes: int | None, args: dict[str, Any], image_size: int | None) -> Classifier:
     if not (folder / CARD).is_file():
         raise InputError(
-            f"init_from is {folder}; expected timm:NAME@weights, hf:FOLDER or the folder of a finished run"
+            f"the model is {folder}; expected timm:NAME@weights, hf:FOLDER or the folder of a finished run"
         )
     card = _json(folder / CARD)
     if "architecture" not in card:
         return _huggingface(str(folder), classes, args)
     model = _sized(lambda **sized: read_model(folder, **args, **sized), f"the model of {folder}", image_size)
-    if model.num_classes != classes:
+    if classes not in (None, model.num_classes):
         model.reset_classifier(classes)
     if notes.read(model) is not None:
         robustify(model)
-    return _described(model, classes, {**card.get("model_args", {}), **args}, image_size)
+    labels = card.get("label_names") or []
+    named = isinstance(labels, list) and len(labels) == model.num_classes
+    made = _described(model, {**card.get("model_args", {}), **args}, image_size)
+    return replace(made, labels=tuple(map(str, labels)) if named else None)
 
 
-def _described(model: Any, classes: int, args: dict[str, Any], image_size: int | None) -> Classifier:
+def _described(model: Any, args: dict[str, Any], image_size: int | None) -> Classifier:
     """A timm model with what it says of its images."""
     told = timm.data.resolve_model_data_config(model)
     _, size, width = told["input_size"]
@@ -210,4 +229,5 @@ def _described(model: Any, classes: int, args: dict[str, Any], image_size: int |
     if size != width:
         raise InputError(f"the model takes images of {size}×{width}; expected a square")
     mean, std = (_values(told[key], channels) for key in ("mean", "std"))
-    return Classifier(model, View(size, channels, mean, std, classes, told["crop_pct"], told["interpolation"]), args)
+    view = View(size, channels, mean, std, model.num_classes, told["crop_pct"], told["interpolation"])
+    return Classifier(model, view, args)

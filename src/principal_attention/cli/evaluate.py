@@ -1,0 +1,204 @@
+"""`principal evaluate`: options become cases, cases become a table."""
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from rich.console import Console
+
+from ..errors import InputError
+from ..evaluation.cases import (
+    Case,
+    attack_case,
+    check_names,
+    clean_case,
+    corruption_cases,
+    published_corruption_case,
+)
+from ..evaluation.compare import Paired, on_same_images
+from ..evaluation.images import Images
+from ..evaluation.masking import gradient_case
+from ..evaluation.outcomes import Outcomes, Result, read_settings
+from ..evaluation.protocols import GRADIENTS, PROTOCOLS
+from ..evaluation.published import SETS, find_sets, negative_case, open_imagenet_c, open_set, set_case
+from ..evaluation.run import Evaluation, Group, evaluate
+from ..evaluation.subject import Subject
+from ..recipes import read_recipe
+from ..report.evaluation import accuracy_rows, check_lines, comparison_rows, corruption_rows, for_terminal
+from ..training.logs import make_progress
+from ..vision.attacks import ATTACKS
+from ..vision.corruptions import CORRUPTIONS, SEVERITIES, read_textures
+from ..vision.data import open_split, open_splits
+
+SUITES = ("clean", "corruptions", "attacks", "ood")
+LISTS = ("suite", "corruptions", "severities", "attacks", "eps", "gradients")  # options with commas
+
+
+def run_evaluate(model: str, out: Path | None, against: Path | None, batch_size: int, **options: Any) -> None:
+    for name in LISTS:
+        options[name] = parse(options[name])
+    suites = check_names(options["suite"], SUITES, "suite")
+    accelerator = Accelerator(cpu=not torch.cuda.is_available())
+    subject = Subject(model, accelerator.device)
+    folder = out or Path("runs") / f"evaluate-{subject.name}"
+    groups = list(plan(subject, model, suites, accelerator.device, **options))
+    console = Console()
+    with make_progress() as bar:
+        first = accelerator.is_main_process
+        found = evaluate(
+            subject, groups, folder, batch_size=batch_size, accelerator=accelerator, progress=bar if first else None
+        )
+    if accelerator.is_main_process:
+        show(console, found, subject.name)
+        if against is not None:
+            show_comparison(console, found.results, against)
+        console.print(f"per-image outcomes and records: {folder}", highlight=False, soft_wrap=True)
+
+
+def parse(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def numbers(given: Sequence[str], what: str) -> tuple[float, ...]:
+    """Fractions or decimals: 8/255, 0.03."""
+    try:
+        found = tuple(float(Fraction(word)) for word in given)
+    except (ValueError, ZeroDivisionError) as wrong:
+        raise InputError(f"--{what} is {','.join(given)}; expected numbers or fractions, as 1/255,0.01") from wrong
+    if any(x <= 0 for x in found):
+        raise InputError(f"--{what} is {','.join(given)}; expected numbers above 0")
+    return found
+
+
+def plan(subject: Subject, model: str, suites: Sequence[str], device: torch.device, **options: Any) -> Iterator[Group]:
+    """What is to be measured, on which images."""
+    limit = options["limit"]
+    needs_data = bool(set(suites) - {"ood"} - ({"corruptions"} if options["imagenet_c"] else set()))
+    needs_data |= options["data"] is not None and options["ood"] is not None
+    images, name = open_data(subject, model, options["data"], options["split"]) if needs_data else (None, "")
+    if images is not None:
+        n = min(limit or len(images), len(images))
+        cases: list[Case] = [clean_case(n)] if "clean" in suites else []
+        if "corruptions" in suites and not options["imagenet_c"]:
+            cases += list(_corruptions(n, **options))
+        if "attacks" in suites:
+            cases += list(_attacks(subject, n, device, **options))
+        yield Group(name, images, cases)
+    if "corruptions" in suites and options["imagenet_c"]:
+        yield from _published_corruptions(subject, **options)
+    if "ood" in suites:
+        yield from _out_of_distribution(subject, images, name, **options)
+
+
+def open_data(subject: Subject, model: str, data: str | None, split: str | None) -> tuple[Images, str]:
+    """The images to measure on, and what records call them. A run has its own: those it was not trained on."""
+    if data is not None:
+        found = open_split(data, split)
+        source = data
+    else:
+        if not (Path(model) / "recipe.yaml").is_file():
+            raise InputError("--data is missing: expected a hub name, a parquet file or folder, or an image folder")
+        given = read_recipe(model).data
+        _, found = open_splits(
+            given.source, train=given.train, validation=given.validation, holdout=given.holdout, subset=given.subset,
+            image=given.image, label=given.label, limit=given.limit,
+        )  # fmt: skip
+        source = given.source
+    return Images(found, subject.view, subject.classifier.labels), f"{Path(source).name}/{found.name}"
+
+
+def _corruptions(n: int, **options: Any) -> Iterator[Case]:
+    names, severities = _kinds(options)
+    textures = read_textures(options["frost_dir"]) if options["frost_dir"] and "frost" in names else None
+    yield from corruption_cases(names, severities, n, seed=options["seed"], textures=textures)
+
+
+def _kinds(options: dict[str, Any]) -> tuple[list[str], list[int]]:
+    names = check_names(options["corruptions"] or CORRUPTIONS, CORRUPTIONS, "corruption")
+    severities = check_names(options["severities"], [str(s) for s in SEVERITIES], "severity")
+    return names, [int(s) for s in severities]
+
+
+def _published_corruptions(subject: Subject, **options: Any) -> Iterator[Group]:
+    for name, severity, images in open_imagenet_c(options["imagenet_c"], *_kinds(options), subject.view):
+        n = min(options["limit"] or len(images), len(images))
+        yield Group("imagenet-c", images, [published_corruption_case(name, severity, n)])
+
+
+def _attacks(subject: Subject, n: int, device: torch.device, **options: Any) -> Iterator[Case]:
+    protocol = PROTOCOLS[options["protocol"]]
+    names = check_names(options["attacks"], list(ATTACKS), "attack")
+    sources = check_names(options["gradients"], GRADIENTS, "source of gradients")
+    eps = numbers(options["eps"], "eps") if options["eps"] else ()
+    for surrogate in ("straight", "infinite"):
+        if surrogate in sources and not subject.pursues:
+            raise InputError(f"--gradients {surrogate} is for models with RPC-Attention; {subject.name} has none")
+    other = Subject(options["source"], device) if options["source"] else None
+    if ("transfer" in sources) != (other is not None):
+        raise InputError("--gradients transfer and --source MODEL, which it is made on, go together")
+    yield gradient_case(n)
+    for name in names:
+        kind = ATTACKS[name]
+        if protocol.name == "authors" and kind.pixels:
+            raise InputError(f"{name} works on images in [0, 1]; --protocol authors is for " + ", ".join(
+                each for each, its in ATTACKS.items() if not its.pixels))  # fmt: skip
+        more: dict[str, Any] = {key: options[key] for key in ("targets", "samples") if key in kind.options}
+        for budget in protocol.budget(name, eps):
+            for gradients in sources:
+                if gradients in ("own", "transfer") or kind.gradients:
+                    yield attack_case(
+                        name, n, eps=budget, protocol=protocol, gradients=gradients, steps=options["steps"],
+                        seed=options["seed"], source=other if gradients == "transfer" else None, **more,
+                    )  # fmt: skip
+
+
+def _out_of_distribution(subject: Subject, images: Images | None, name: str, **options: Any) -> Iterator[Group]:
+    where = options["ood"] or options["data"]
+    if where is None:
+        raise InputError(f"--ood is missing: expected a folder that holds {', '.join(SETS)}, or one of them")
+    limit = options["limit"]
+    for case, folder in find_sets(Path(where).expanduser()).items():
+        found = open_set(case, folder, subject.view)
+        n = min(limit or len(found), len(found))
+        yield Group(case, found, [set_case(case, n)])
+        if case == "imagenet-o":
+            if images is None:
+                raise InputError("imagenet-o needs ImageNet's validation images beside it: name them with --data")
+            known, negative = negative_case(images, limit)
+            yield Group(name, known, [negative])
+
+
+def show(console: Console, found: Evaluation, name: str) -> None:
+    if rows := accuracy_rows(found.records):
+        console.print(for_terminal(rows, name))
+    if rows := corruption_rows(found.records):
+        console.print(for_terminal(rows, f"{name}: top-1 in % under corruption"))
+    if found.checks:
+        console.print("Are the gradients to be trusted?", highlight=False)
+        for line in check_lines(found.checks):
+            console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+
+def show_comparison(console: Console, ours: Sequence[Result], folder: Path) -> None:
+    other = read_settings(folder)["model"]
+    found = compare(ours, Outcomes(folder).results())
+    if not found:
+        raise InputError(f"{folder} holds no case that was measured here as well; measure the same cases in both")
+    rows = comparison_rows(found)
+    console.print(for_terminal(rows, f"difference to {other} on the same images, in points"))
+
+
+def compare(ours: Sequence[Result], theirs: Sequence[Result]) -> list[tuple[dict[str, Any], Paired]]:
+    """Case by case, where both models saw the same images in the same way."""
+    found = []
+    for a in ours:
+        for b in theirs:
+            if a.description == b.description and a.description["case"] not in ("gradients", "imagenet-o"):
+                if not all(np.array_equal(a.columns[key], b.columns[key]) for key in ("index", "label")):
+                    raise InputError(f"the two evaluations disagree on the labels of {a.description['data']}")
+                found.append((a.description, on_same_images(a.right, b.right)))
+    return found

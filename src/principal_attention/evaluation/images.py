@@ -1,0 +1,96 @@
+"""The labelled images of an evaluation: which ones, in which order, and what the model calls their classes."""
+
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from .._processes import worker_options
+from ..errors import InputError
+from ..vision.data import Examples, Split, evaluation_transform, stack
+from ..vision.models.classifier import View
+from .imagenet import wnids
+
+
+@dataclass(frozen=True)
+class Batch:
+    number: int
+    images: Tensor  # in [0, 1]
+    labels: Tensor
+    indices: list[int]  # in the data
+
+    def first(self, count: int) -> "Batch":
+        return replace(self, images=self.images[:count], labels=self.labels[:count], indices=self.indices[:count])
+
+    def to(self, device: torch.device | str) -> "Batch":
+        return replace(self, images=self.images.to(device), labels=self.labels.to(device))
+
+
+class Images:
+    """A split as a model sees it before normalising; every beginning of its order is stratified."""
+
+    def __init__(self, split: Split, view: View, names: Sequence[str] | None):
+        if split.streaming:
+            raise InputError("an evaluation needs the images at hand: it does not stream")
+        self.split = numbered_for(split, view, names)
+        see = evaluation_transform(
+            view.size, mean=(0.0,) * view.channels, std=(1.0,) * view.channels, crop_pct=view.crop_pct,
+            interpolation=view.interpolation,
+        )  # fmt: skip
+        mode = "L" if view.channels == 1 else "RGB"
+        self.examples = Examples(self.split, see, num_classes=view.num_classes, mode=mode)
+        given = self.split.rows[self.split.label]
+        self.labels = [self.split.renumbered[label] if self.split.renumbered else label for label in given]
+        self.order = stratified(self.labels)
+
+    def only(self, wanted: Callable[[int], bool]) -> "Images":
+        """Those whose labels are wanted, in the same order."""
+        fewer = copy(self)
+        fewer.order = [index for index in self.order if wanted(self.labels[index])]
+        return fewer
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def batches(self, size: int, wanted: Sequence[int], workers: int) -> Iterator[Batch]:
+        """The batches of these numbers; batch b holds the images b·size to (b + 1)·size of the order."""
+        chosen = [[int(i) for i in self.order[b * size : (b + 1) * size]] for b in wanted]
+        keys = [[(index, index) for index in batch] for batch in chosen]
+        loader = DataLoader(self.examples, batch_sampler=keys, collate_fn=stack, **worker_options(workers))
+        for number, indices, found in zip(wanted, chosen, loader, strict=True):
+            if isinstance(found, InputError):
+                raise found
+            pixels, labels = found
+            yield Batch(number, pixels, labels, indices)
+
+
+def stratified(labels: Sequence[int]) -> list[int]:
+    """All images, one of each class after the other, in an order that depends on the labels alone: the first N hold
+    every class as often as any other (but for one, and for classes that run out), and hold the first N − 1."""
+    given = np.asarray(labels)
+    random = np.random.default_rng(0)
+    mixed = random.permutation(len(given))
+    by_class = mixed[np.argsort(given[mixed], kind="stable")]
+    sorted_labels = given[by_class]
+    starts = np.searchsorted(sorted_labels, sorted_labels, side="left")
+    round_ = np.arange(len(given)) - starts
+    return [int(i) for i in by_class[np.lexsort((random.random(len(given)), round_))]]
+
+
+def numbered_for(split: Split, view: View, names: Sequence[str] | None) -> Split:
+    """The split with its classes numbered as the model numbers them: by name where both have names."""
+    if split.classes is None:
+        return split
+    known = list(names) if names else wnids() if view.num_classes == 1000 else None
+    if known is not None and set(split.classes) <= set(known):
+        return replace(split, renumbered=tuple(map(known.index, split.classes)), classes=tuple(known))
+    if len(split.classes) != view.num_classes:
+        raise InputError(
+            f"the data have {len(split.classes)} classes ({', '.join(split.classes[:3])} …) and the model has "
+            f"{view.num_classes} of other names; expected data whose classes the model knows"
+        )
+    return split

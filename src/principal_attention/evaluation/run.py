@@ -1,0 +1,108 @@
+"""`principal evaluate`: every case on every batch, resumable at a batch, shared among processes."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from rich.progress import Progress
+
+from .._files import write_jsonl
+from .._processes import Place, raise_together, spare_workers
+from ..errors import InputError
+from .cases import Case
+from .images import Images
+from .masking import Check, check_masking
+from .outcomes import Outcomes, Result, key_of, open_outcomes
+from .subject import Subject
+from .summary import summarise
+
+
+@dataclass(frozen=True)
+class Group:
+    """Cases on the same images."""
+
+    data: str  # how records call them
+    images: Images
+    cases: Sequence[Case]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    records: list[dict[str, Any]]
+    checks: list[Check]
+    results: list[Result]
+
+
+def evaluate(
+    subject: Subject,
+    groups: Sequence[Group],
+    folder: Path,
+    *,
+    batch_size: int = 50,
+    accelerator: Accelerator,
+    progress: Progress | None = None,
+) -> Evaluation:
+    """Measure what is not yet measured in the folder, and summarise all that is there."""
+    place = Place(accelerator.process_index, accelerator.num_processes)
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = {"model": subject.name, "weights": subject.fingerprint(), "batch_size": batch_size}
+    problem: Exception | None = None
+    try:
+        outcomes = open_outcomes(folder, settings, place.rank)
+        _measure(subject, groups, outcomes, batch_size, place, accelerator.device, progress)
+    except (InputError, OSError) as wrong:
+        problem = wrong if isinstance(wrong, InputError) else InputError(str(wrong))
+    raise_together(problem, accelerator)
+    accelerator.wait_for_everyone()
+    results = outcomes.results()
+    records = summarise(subject.name, results)
+    if place.rank == 0:
+        write_jsonl(folder / "records.jsonl", records)
+    return Evaluation(records, check_masking(results), results)
+
+
+def _measure(
+    subject: Subject,
+    groups: Sequence[Group],
+    outcomes: Outcomes,
+    size: int,
+    place: Place,
+    device: torch.device,
+    progress: Progress | None,
+) -> None:
+    done = outcomes.done()
+    work: list[tuple[Group, dict[int, list[tuple[str, Case, int]]]]] = []
+    for group in groups:
+        batches: dict[int, list[tuple[str, Case, int]]] = {}
+        for case in group.cases:
+            key = _key(case, group)
+            for number in range(place.rank, -(-case.n // size), place.world):
+                if (key, number) not in done:
+                    batches.setdefault(number, []).append((key, case, min(size, case.n - number * size)))
+        work.append((group, dict(sorted(batches.items()))))
+    total = sum(case.cost * count for _, batches in work for units in batches.values() for _, case, count in units)
+    bar = progress.add_task("evaluating", total=total, note="") if progress else None
+    for group, batches in work:
+        for batch in group.images.batches(size, list(batches), spare_workers(place.world) if len(batches) > 1 else 0):
+            for key, case, count in batches[batch.number]:
+                if progress is not None and bar is not None:
+                    progress.update(bar, note=_note(case))
+                start = time.monotonic()
+                columns = case.measure(subject, batch.first(count).to(device))
+                columns["index"] = batch.indices[:count]
+                outcomes.append(key, batch.number, columns, time.monotonic() - start)
+                if progress is not None and bar is not None:
+                    progress.advance(bar, case.cost * count)
+
+
+def _key(case: Case, group: Group) -> str:
+    return key_of(case.description | {"data": group.data})
+
+
+def _note(case: Case) -> str:
+    told = case.pinned
+    return " ".join([case.name, *(f"{key} {told[key]:.3g}" for key in ("severity", "eps") if key in told)])

@@ -1,0 +1,56 @@
+"""The model under test, and what can be asked of it."""
+
+import hashlib
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from ..adapt import notes
+from ..errors import InputError
+from ..modules import RPC
+from ..vision.models.classifier import Classifier, HuggingFace
+from ..vision.models.load import load_classifier
+from .pixels import OnPixels
+
+
+class Subject:
+    """A classifier that takes images in [0, 1] (`on_pixels`), or as its own normaliser makes them (`network`)."""
+
+    def __init__(self, model: str, device: torch.device | str = "cpu"):
+        self.classifier: Classifier = load_classifier(model)
+        self.view = self.classifier.view
+        self.network: nn.Module = self.classifier.model.to(device).eval().requires_grad_(False)
+        self.on_pixels = OnPixels(self.network, self.view.mean, self.view.std).to(device)
+        self.name = _name(model)
+
+    def normalised(self, images: Tensor) -> Tensor:
+        return (images - self.on_pixels.mean) / self.on_pixels.std
+
+    @property
+    def pursues(self) -> bool:
+        """Whether there is RPC-Attention in it."""
+        inner = self.network.network if isinstance(self.network, HuggingFace) else self.network
+        return notes.read(inner) is not None or any(  # type: ignore[arg-type]
+            isinstance(getattr(module, "mechanism", None), RPC) for module in self.network.modules()
+        )
+
+    def fingerprint(self) -> str:
+        """Of the weights and of how they are used: another model, or the same one trained further, has another."""
+        seen = hashlib.sha256(str(self.network).encode())
+        for name, tensor in self.network.state_dict().items():
+            seen.update(name.encode())
+            seen.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        return seen.hexdigest()[:16]
+
+
+def _name(model: str) -> str:
+    """How records call it: a timm model by its name, a folder by its own."""
+    if model.startswith("timm:"):
+        return model.removeprefix("timm:").partition("@")[0]
+    name = Path(model.removeprefix("hf:")).expanduser().resolve().name
+    if not name:
+        raise InputError(
+            f"the model is {model!r}; expected timm:NAME@weights, hf:FOLDER or the folder of a finished run"
+        )
+    return name

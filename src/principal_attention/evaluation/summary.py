@@ -1,0 +1,117 @@
+"""From what was found of every image to records: accuracies with their intervals, mCE, AUPR."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy import stats
+from sklearn.metrics import average_precision_score
+
+from ..vision.corruptions import CORRUPTIONS, SEVERITIES
+from .outcomes import Result
+from .records import record
+
+# AlexNet's errors on ImageNet-C, over all five severities, and on ImageNet (torchvision's weights)
+ALEXNET = {
+    "gaussian_noise": 0.886428, "shot_noise": 0.894468, "impulse_noise": 0.922640, "defocus_blur": 0.819880,
+    "glass_blur": 0.826268, "motion_blur": 0.785948, "zoom_blur": 0.798360, "snow": 0.866816, "frost": 0.826572,
+    "fog": 0.819324, "brightness": 0.564592, "contrast": 0.853204, "elastic_transform": 0.646056,
+    "pixelate": 0.717840, "jpeg_compression": 0.606500,
+}  # fmt: skip
+ALEXNET_CLEAN = 1 - 0.56522
+NEGATIVES = "imagenet-o-negatives"
+
+
+def interval(right: int, n: int) -> tuple[float, float]:
+    """Wilson's, 95%."""
+    found = stats.binomtest(right, n).proportion_ci(method="wilson")
+    return float(found.low), float(found.high)
+
+
+def summarise(model: str, results: Sequence[Result]) -> list[dict[str, Any]]:
+    records = []
+    for result in results:
+        if result.description["case"] == "gradients":
+            value = float((result.columns["size"] == 0).mean())
+            records.append(_record(model, result, "zero_gradient_share", value))
+        elif result.description["case"] not in ("imagenet-o", NEGATIVES):
+            records += _accuracies(model, result)
+    return [*records, *_worst(model, results), *_corruption_errors(model, records), *_aupr(model, results)]
+
+
+def _record(model: str, result: Result, metric: str, value: float, **rest: Any) -> dict[str, Any]:
+    told = {"seed": 0, **result.description}
+    seconds = round(result.seconds, 1)
+    return record(model, told.pop("suite"), told.pop("case"), metric, value, **told, **rest, seconds=seconds)
+
+
+def _accuracies(model: str, result: Result) -> list[dict[str, Any]]:
+    right = result.right
+    low, high = interval(int(right.sum()), len(right))
+    records = [_record(model, result, "top1", float(right.mean()), low=low, high=high)]
+    if result.description["suite"] in ("clean", "corruptions"):
+        records.append(_record(model, result, "top5", float((result.columns["rank"] < 5).mean())))
+    if result.description["suite"] == "attacks":
+        sizes = result.columns["size"]
+        broken = sizes[~right & (sizes > 0)]
+        if len(broken):
+            records.append(_record(model, result, "median_size", float(np.median(broken))))
+    return records
+
+
+def _worst(model: str, results: Sequence[Result]) -> list[dict[str, Any]]:
+    """An image counts as right only if it survives every source of gradients that was tried."""
+    groups: dict[tuple[Any, ...], list[Result]] = {}
+    for result in results:
+        if result.description.get("gradients"):
+            pinned = {key: x for key, x in result.description.items() if key not in ("gradients", "source")}
+            groups.setdefault(tuple(sorted(pinned.items(), key=str)), []).append(result)
+    records = []
+    for group in groups.values():
+        if len(group) > 1:
+            right = np.logical_and.reduce([result.right for result in group])
+            low, high = interval(int(right.sum()), len(right))
+            told = group[0].description | {"gradients": "worst"}
+            told.pop("source", None)
+            merged = Result(told, group[0].columns, [], sum(result.seconds for result in group))
+            records.append(_record(model, merged, "top1", float(right.mean()), low=low, high=high))
+    return records
+
+
+def _corruption_errors(model: str, records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """mCE as it is defined: fifteen kinds, five severities, each kind's error over AlexNet's. In fractions."""
+    found: dict[tuple[Any, ...], dict[tuple[str, int], dict[str, Any]]] = {}
+    for each in records:
+        if each["suite"] == "corruptions" and each["metric"] == "top1":
+            group = each["n"], each.get("data"), each["seed"], each.get("source", "made")
+            found.setdefault(group, {})[each["case"], each["severity"]] = each
+    made = []
+    for (n, data, seed, source), cases in found.items():
+        if set(cases) < {(name, severity) for name in CORRUPTIONS for severity in SEVERITIES}:
+            continue
+        errors = {name: np.mean([1 - cases[name, s]["value"] for s in SEVERITIES]) for name in CORRUPTIONS}
+        common: dict[str, Any] = dict(n=n, seed=seed, data=data, source=source)
+        ce = {name: float(errors[name] / ALEXNET[name]) for name in CORRUPTIONS}
+        made += [record(model, "corruptions", name, "ce", value, **common) for name, value in ce.items()]
+        made.append(record(model, "corruptions", "mean", "mce", float(np.mean(list(ce.values()))), **common))
+        clean = [
+            each for each in records
+            if (each["suite"], each["metric"], each["n"], each.get("data")) == ("clean", "top1", n, data)
+        ]  # fmt: skip
+        if clean:
+            base = 1 - clean[0]["value"]
+            relative = [(errors[name] - base) / (ALEXNET[name] - ALEXNET_CLEAN) for name in CORRUPTIONS]
+            made.append(record(model, "corruptions", "mean", "relative_mce", float(np.mean(relative)), **common))
+    return made
+
+
+def _aupr(model: str, results: Sequence[Result]) -> list[dict[str, Any]]:
+    """How well −confidence tells ImageNet-O (positive) from ImageNet: the average precision."""
+    by_name = {r.description["case"]: r for r in results if r.description["suite"] == "ood"}
+    if not {"imagenet-o", NEGATIVES} <= set(by_name):
+        return []
+    strange, known = (by_name[name].columns["confidence"] for name in ("imagenet-o", NEGATIVES))
+    truth = np.r_[np.ones(len(strange)), np.zeros(len(known))]
+    value = float(average_precision_score(truth, -np.r_[strange, known]))
+    merged = by_name["imagenet-o"]
+    return [_record(model, merged, "aupr", value, negatives=len(known))]

@@ -1,0 +1,93 @@
+"""Tables of an evaluation for the terminal and for Markdown, from its records."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from ..evaluation.compare import Paired
+from ..evaluation.masking import Check, budget
+from ..vision.corruptions import CORRUPTIONS
+
+Rows = list[list[str]]
+
+
+def accuracy_rows(records: Sequence[dict[str, Any]]) -> Rows:
+    """Clean, attacks and other sets: what, how, how many images, top-1 with its interval."""
+    rows = [["case", "setting", "images", "top-1 %", "95%", "minutes"]]
+    for each in records:
+        if each["metric"] == "top1" and each["suite"] != "corruptions":
+            value, low, high = (f"{100 * each[key]:.1f}" for key in ("value", "low", "high"))
+            minutes = f"{each['seconds'] / 60:.1f}"
+            rows.append([each["case"], setting(each), str(each["n"]), value, f"{low} to {high}", minutes])
+        elif each["metric"] == "aupr":
+            what, value = f"AUPR against {each['negatives']}", f"{100 * each['value']:.1f}"
+            rows.append([each["case"], what, str(each["n"]), value, "", f"{each['seconds'] / 60:.1f}"])
+    return rows if len(rows) > 1 else []
+
+
+def setting(each: dict[str, Any]) -> str:
+    """What pins an attack down, in a few words."""
+    if each["suite"] != "attacks":
+        return str(each.get("data") or "")
+    norm = {"linf": "", "l2": " (ℓ2)", "l1": " (ℓ1)"}[each["norm"]]
+    words = [f"ε = {budget(each['eps'])}{norm}"]
+    if "steps" in each:
+        words.append(f"{each['steps']} {'queries' if each['case'] == 'square' else 'steps'}")
+    words += [f"{each[key]} {key}" for key in ("targets", "samples") if key in each]
+    if each["gradients"] != "own":
+        words.append(f"{each['gradients']} gradients" if each["gradients"] != "transfer" else f"from {each['source']}")
+    return ", ".join([*words, each["protocol"]])
+
+
+def corruption_rows(records: Sequence[dict[str, Any]]) -> Rows:
+    """A row a kind, a column a severity; then their mean, and mCE where it is defined."""
+    found = {
+        (each["case"], each["severity"]): each["value"]
+        for each in records if each["suite"] == "corruptions" and each["metric"] == "top1"
+    }  # fmt: skip
+    if not found:
+        return []
+    severities = sorted({severity for _, severity in found})
+    ce = {each["case"]: each["value"] for each in records if each["metric"] == "ce"}
+    rows = [["corruption", *(f"severity {s}" for s in severities), *(["CE"] if ce else [])]]
+    for name in CORRUPTIONS:
+        if any((name, s) in found for s in severities):
+            cells = [f"{100 * found[name, s]:.1f}" if (name, s) in found else "–" for s in severities]
+            rows.append([name, *cells, *([f"{100 * ce[name]:.1f}"] if ce else [])])
+    means = [[value for (_, severity), value in found.items() if severity == s] for s in severities]
+    mce = [f"{100 * each['value']:.1f}" for each in records if each["metric"] == "mce"][:1]
+    rows.append(["mean", *(f"{100 * sum(values) / len(values):.1f}" for values in means), *mce])
+    return rows
+
+
+def comparison_rows(found: Sequence[tuple[dict[str, Any], Paired]]) -> Rows:
+    rows = [["case", "setting", "images", "difference", "95%", "only ours", "only theirs", "McNemar's p", ""]]
+    for each, pair in found:
+        how = f"severity {each['severity']}" if "severity" in each else setting(each)
+        rows.append([
+            each["case"], how, str(pair.n), f"{100 * pair.difference:+.1f}",
+            f"{100 * pair.low:+.1f} to {100 * pair.high:+.1f}", str(pair.only_ours), str(pair.only_theirs),
+            f"{pair.p:.3f}", pair.verdict(),
+        ])  # fmt: skip
+    return rows if len(rows) > 1 else []
+
+
+def for_terminal(rows: Rows, title: str) -> Table:
+    table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left")
+    for number, head in enumerate(rows[0]):
+        numeric = all(row[number][:1] in "+-0123456789–" for row in rows[1:])
+        table.add_column(head, justify="right" if numeric else "left", overflow="fold")
+    for row in rows[1:]:
+        table.add_row(*row)
+    return table
+
+
+def for_markdown(rows: Rows) -> str:
+    lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def check_lines(checks: Sequence[Check]) -> list[str]:
+    return [f"{'✓' if check.passed else '!'} {check.sentence}" for check in checks]
