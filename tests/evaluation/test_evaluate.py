@@ -226,6 +226,20 @@ def test_a_hugging_face_classifier(folder, tmp_path):
     assert Subject(f"hf:{tmp_path / 'hf'}").classifier.labels == ("rings", "plain", "dots", "bars")
 
 
+def test_other_data_of_the_same_name_are_other_cases(folder, trained, tmp_path):
+    """Not the numbers of the first: a default --out is shared by all data of a model."""
+    wrong = tmp_path / folder.name / "val"
+    for name, given in zip(("bars", "dots", "plain", "rings"), ("dots", "plain", "rings", "bars"), strict=True):
+        (wrong / name).parent.mkdir(parents=True, exist_ok=True)
+        (wrong / name).symlink_to(folder / "val" / given)
+    for data in (folder, tmp_path / folder.name):
+        principal(trained, "--data", data, "--out", tmp_path / "out")
+    first, second = records(tmp_path / "out", metric="top1")
+    assert first["data"] == second["data"]
+    assert first["value"] > 0.8
+    assert second["value"] < 0.2
+
+
 def test_another_model_or_batch_size_needs_another_folder(folder, trained, pursuing, tmp_path):
     options = ["--data", folder, "--limit", 8, "--out", tmp_path / "out"]
     principal(trained, *options)

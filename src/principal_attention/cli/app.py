@@ -127,6 +127,8 @@ def evaluate(
     imagenet_c: Annotated[Path | None, typer.Option(help="The published set, instead of making corruptions.")] = None,
     attacks: Annotated[str, typer.Option(help="Of `principal list attacks`.")] = "fgsm,pgd",
     eps: Annotated[str, typer.Option(help="Budgets of the attacks in the ℓ∞ norm, as 1/255,2/255.")] = "",
+    eps_l2: Annotated[str, typer.Option(help="Budgets of cw.")] = "",
+    eps_l1: Annotated[str, typer.Option(help="Budgets of sld.")] = "",
     steps: Annotated[int | None, typer.Option(min=1, help="Of every attack that makes steps or queries.")] = None,
     targets: Annotated[int, typer.Option(min=1, help="Classes that apgd-t and fab-t aim at.")] = 9,
     samples: Annotated[int, typer.Option(min=2, help="Queries a step of spsa.")] = 128,
@@ -155,8 +157,8 @@ def evaluate(
         run_evaluate(
             model, out, against, batch_size, suite=suite, data=data, split=split, limit=limit,
             corruptions=corruptions, severities=severities, frost_dir=frost_dir, imagenet_c=imagenet_c,
-            attacks=attacks, eps=eps, steps=steps, targets=targets, samples=samples, protocol=protocol.value,
-            gradients=gradients, source=source, ood=ood, seed=seed,
+            attacks=attacks, eps=eps, eps_l2=eps_l2, eps_l1=eps_l1, steps=steps, targets=targets, samples=samples,
+            protocol=protocol.value, gradients=gradients, source=source, ood=ood, seed=seed,
         )  # fmt: skip
 
 

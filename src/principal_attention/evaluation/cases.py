@@ -11,7 +11,6 @@ from ..errors import InputError
 from ..vision.attacks import ATTACKS
 from ..vision.corruptions import Textures, corrupt
 from .images import Batch
-from .outcomes import key_of
 from .protocols import Protocol, attack_batch
 from .subject import Subject
 
@@ -31,10 +30,6 @@ class Case:
     @property
     def description(self) -> dict[str, Any]:
         return {"suite": self.suite, "case": self.name, "n": self.n, **self.pinned}
-
-    @property
-    def key(self) -> str:
-        return key_of(self.description)
 
 
 def answers(logits: Tensor, labels: Tensor) -> Columns:
@@ -74,7 +69,7 @@ def corruption_cases(
 
         pinned: dict[str, Any] = {"severity": severity, "seed": seed}
         if name == "frost":
-            pinned["textures"] = "made" if textures is None else "given"
+            pinned["textures"] = "made" if textures is None else textures.fingerprint()
         return Case("corruptions", name, n, measure, pinned, cost=1.5)
 
     return [case(name, severity) for name in names for severity in severities]
@@ -94,7 +89,7 @@ def attack_case(
     pinned: dict[str, Any] = {"eps": eps, "norm": kind.norm, "protocol": protocol.name, "gradients": gradients}
     pinned |= {"seed": seed} | ({"steps": steps} if steps is not None else {}) | options
     if source is not None:
-        pinned["source"] = source.name
+        pinned |= {"source": source.name, "source_weights": source.fingerprint()}
 
     def measure(subject: Subject, batch: Batch) -> Columns:
         logits, size = attack_batch(

@@ -1,5 +1,6 @@
 """The labelled images of an evaluation: which ones, in which order, and what the model calls their classes."""
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -46,6 +47,16 @@ class Images:
         given = self.split.rows[self.split.label]
         self.labels = [self.split.renumbered[label] if self.split.renumbered else label for label in given]
         self.order = stratified(self.labels)
+
+    def fingerprint(self) -> str:
+        """Of the labels and a few images: other data of the same name have another."""
+        seen = hashlib.sha256(np.asarray(self.labels, dtype=np.int64).tobytes())
+        for index in self.order[:4]:
+            found = self.examples[index, index]
+            if isinstance(found, InputError):
+                raise found
+            seen.update(found[0].numpy().tobytes())
+        return seen.hexdigest()[:8]
 
     def only(self, wanted: Callable[[int], bool]) -> "Images":
         """Those whose labels are wanted, in the same order."""

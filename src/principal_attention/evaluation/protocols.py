@@ -7,6 +7,7 @@ authors   as the paper's authors measured: the budget is in normalised units, no
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,10 +29,11 @@ class Protocol:
     eps: tuple[float, ...]  # of ℓ∞ attacks, if none are given
     fixed: dict[str, dict[str, Any]] = field(default_factory=dict)  # by attack
 
-    def budget(self, name: str, given: tuple[float, ...]) -> tuple[float, ...]:
-        if "eps" in self.fixed.get(name, {}):
-            return (self.fixed[name]["eps"],)
-        return (given or self.eps) if ATTACKS[name].norm == "linf" else (ATTACKS[name].eps,)
+    def budgets(self, name: str, given: Mapping[str, tuple[float, ...]]) -> tuple[float, ...]:
+        """Those given for the attack's norm, else the protocol's, else the attack's own."""
+        fixed = self.fixed.get(name, {}).get("eps")
+        norm, own = ATTACKS[name].norm, ATTACKS[name].eps
+        return given.get(norm) or ((fixed,) if fixed else self.eps if norm == "linf" else (own,))
 
 
 PROTOCOLS = {

@@ -59,7 +59,7 @@ def evaluate(
     raise_together(problem, accelerator)
     accelerator.wait_for_everyone()
     results = outcomes.results()
-    records = summarise(subject.name, results)
+    records = summarise(subject.name, results, imagenet=subject.view.num_classes == 1000)
     if place.rank == 0:
         write_jsonl(folder / "records.jsonl", records)
     return Evaluation(records, check_masking(results), results)
@@ -78,8 +78,9 @@ def _measure(
     work: list[tuple[Group, dict[int, list[tuple[str, Case, int]]]]] = []
     for group in groups:
         batches: dict[int, list[tuple[str, Case, int]]] = {}
+        pinned = {"data": group.data, "data_id": group.images.fingerprint()}
         for case in group.cases:
-            key = _key(case, group)
+            key = key_of(case.description | pinned)
             for number in range(place.rank, -(-case.n // size), place.world):
                 if (key, number) not in done:
                     batches.setdefault(number, []).append((key, case, min(size, case.n - number * size)))
@@ -97,10 +98,6 @@ def _measure(
                 outcomes.append(key, batch.number, columns, time.monotonic() - start)
                 if progress is not None and bar is not None:
                     progress.advance(bar, case.cost * count)
-
-
-def _key(case: Case, group: Group) -> str:
-    return key_of(case.description | {"data": group.data})
 
 
 def _note(case: Case) -> str:

@@ -20,6 +20,7 @@ ALEXNET = {
 }  # fmt: skip
 ALEXNET_CLEAN = 1 - 0.56522
 NEGATIVES = "imagenet-o-negatives"
+MADE_BY = ("gradients", "source", "source_weights")  # what tells attacks apart that differ in their gradients alone
 
 
 def interval(right: int, n: int) -> tuple[float, float]:
@@ -28,7 +29,8 @@ def interval(right: int, n: int) -> tuple[float, float]:
     return float(found.low), float(found.high)
 
 
-def summarise(model: str, results: Sequence[Result]) -> list[dict[str, Any]]:
+def summarise(model: str, results: Sequence[Result], *, imagenet: bool = True) -> list[dict[str, Any]]:
+    """`imagenet` says whether AlexNet's errors are of the same task: mCE has no meaning for another."""
     records = []
     for result in results:
         if result.description["case"] == "gradients":
@@ -36,7 +38,8 @@ def summarise(model: str, results: Sequence[Result]) -> list[dict[str, Any]]:
             records.append(_record(model, result, "zero_gradient_share", value))
         elif result.description["case"] not in ("imagenet-o", NEGATIVES):
             records += _accuracies(model, result)
-    return [*records, *_worst(model, results), *_corruption_errors(model, records), *_aupr(model, results)]
+    errors = _corruption_errors(model, records) if imagenet else []
+    return [*records, *_worst(model, results), *errors, *_aupr(model, results)]
 
 
 def _record(model: str, result: Result, metric: str, value: float, **rest: Any) -> dict[str, Any]:
@@ -64,15 +67,14 @@ def _worst(model: str, results: Sequence[Result]) -> list[dict[str, Any]]:
     groups: dict[tuple[Any, ...], list[Result]] = {}
     for result in results:
         if result.description.get("gradients"):
-            pinned = {key: x for key, x in result.description.items() if key not in ("gradients", "source")}
+            pinned = {key: x for key, x in result.description.items() if key not in MADE_BY}
             groups.setdefault(tuple(sorted(pinned.items(), key=str)), []).append(result)
     records = []
     for group in groups.values():
         if len(group) > 1:
             right = np.logical_and.reduce([result.right for result in group])
             low, high = interval(int(right.sum()), len(right))
-            told = group[0].description | {"gradients": "worst"}
-            told.pop("source", None)
+            told = {key: x for key, x in group[0].description.items() if key not in MADE_BY} | {"gradients": "worst"}
             merged = Result(told, group[0].columns, [], sum(result.seconds for result in group))
             records.append(_record(model, merged, "top1", float(right.mean()), low=low, high=high))
     return records

@@ -60,7 +60,8 @@ def attack(
     """Images that a model should take for something else than their labels, within `eps` and `bounds`.
 
     `eps` is a distance in the attack's own norm. `bounds` may be infinite for attacks that do not need them. Random
-    numbers depend on the seed and on `indices` (from 0 if not given). The model's parameters get no gradient.
+    numbers depend on the seed and on `indices` (from 0 if not given). The model is attacked in evaluation mode, and its
+    parameters get no gradient.
     """
     if name not in ATTACKS:
         raise InputError(f"there is no attack {name!r}; expected one of {', '.join(ATTACKS)}")
@@ -70,9 +71,10 @@ def attack(
     if kind.steps is not None:
         options["steps"] = kind.steps if steps is None else steps
     indices = range(len(images)) if indices is None else indices
-    model.eval()
+    training = model.training
     wanted = [p for p in model.parameters() if p.requires_grad]
     try:
+        model.eval()
         for p in wanted:
             p.requires_grad_(False)
         with torch.enable_grad(), torch.random.fork_rng():
@@ -81,6 +83,7 @@ def attack(
                 model, images.detach(), labels, eps=eps, bounds=bounds, seed=seed, indices=indices, **options
             )
     finally:
+        model.train(training)
         for p in wanted:
             p.requires_grad_(True)
     return within(found.detach(), images, kind.norm, eps, bounds)

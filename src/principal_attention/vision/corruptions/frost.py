@@ -1,5 +1,6 @@
 """The ice that frost is made of: photographs a user has, or textures made here."""
 
+import hashlib
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -36,6 +37,12 @@ class Textures:
 
     def __len__(self) -> int:
         return len(self.pictures)
+
+    def fingerprint(self) -> str:
+        seen = hashlib.sha256()
+        for picture in self.pictures:
+            seen.update(picture.numpy().tobytes())
+        return seen.hexdigest()[:8]
 
     def scaled(self, number: int, height: int, width: int, scale: float | None) -> Tensor:
         """One of them, larger than height×width: by `scale`, or 1.1 times what it is or what covers that."""
