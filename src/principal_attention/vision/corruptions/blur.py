@@ -48,24 +48,24 @@ def glass_blur(images: Tensor, strength: tuple[float, int, int], draws: Draws) -
 def _scatter(images: Tensor, reach: int, draws: Draws) -> Tensor:
     """Every pixel takes the value of a random neighbour, one pixel after the other, from the last to the first.
 
-    (The published code means to swap the two, but assigns views of one array, so the neighbour keeps its value.) Where
-    the neighbour came first, what it had taken is taken: chains, whose length halves with every look at all of them.
+    (The published code means to swap the two, but assigns views of one array, so the neighbour keeps its value.) Done
+    row by row: rows below have changed already, the row itself and those above have not. Only a neighbour to the right
+    in the same row has changed before; it took what its own neighbour had, so that one is asked instead.
     """
     batch, channels, height, width = images.shape
-    rows, columns = torch.arange(height - reach, reach, -1), torch.arange(width - reach, reach, -1)
-    rows, columns = rows.flip(0).to(images.device), columns.flip(0).to(images.device)
-    offsets = draws.integers(-reach, reach, 2, len(rows), len(columns))
-    own = rows[:, None] * width + columns
-    neighbour = own + offsets[:, 0] * width + offsets[:, 1]
-    size = height * width
-    source = torch.arange(size, device=images.device).repeat(batch, 1) + size  # from `size` on: the value before
-    taken = torch.zeros(size, dtype=torch.bool, device=images.device)
-    taken[own.flatten()] = True
-    earlier = taken[neighbour] & (neighbour > own)
-    source[:, own.flatten()] = torch.where(earlier, neighbour, neighbour + size).flatten(1)
-    while (open_ := source < size).any():
-        source = torch.where(open_, source.gather(1, source.clamp(max=size - 1)), source)
-    return images.flatten(2).gather(2, (source - size)[:, None].expand(-1, channels, -1)).view_as(images)
+    first, rows, columns = reach + 1, height - 2 * reach, width - 2 * reach
+    down, right = draws.integers(-reach, reach, 2, rows, columns).unbind(1)
+    place = torch.arange(columns, device=images.device)
+    asked = torch.where((down == 0) & (right > 0) & (place + right < columns), place + right, place)
+    while not asked.equal(further := asked.gather(-1, asked)):  # chains halve
+        asked = further
+    own = (first + torch.arange(rows, device=images.device))[:, None] * width + first + place
+    neighbour = (own + down * width + right).gather(-1, asked)
+    source = torch.arange(height * width, device=images.device).repeat(batch, 1)
+    for row in reversed(range(rows)):
+        begin = (first + row) * width + first
+        source[:, begin : begin + columns] = source.gather(1, neighbour[:, row])
+    return images.flatten(2).gather(2, source[:, None].expand(-1, channels, -1)).view_as(images)
 
 
 def motion_blur(images: Tensor, strength: tuple[int, float], draws: Draws) -> Tensor:
