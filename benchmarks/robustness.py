@@ -20,8 +20,7 @@ from pathlib import Path
 import torch
 
 from principal_attention._files import read_jsonl, write_text
-from principal_attention.cli.evaluate import compare
-from principal_attention.evaluation.compare import paired, percent
+from principal_attention.evaluation.compare import case_by_case, paired, percent
 from principal_attention.evaluation.masking import check_masking
 from principal_attention.evaluation.outcomes import Outcomes
 from principal_attention.report.evaluation import accuracy_rows, check_lines, corruption_rows, for_markdown, setting
@@ -104,7 +103,7 @@ def cifar10(data: Path) -> list[str]:
     rows = [
         ["case", "setting", "images", *NAMES.values(), "difference (Student's 95%, over seeds)", "McNemar's p by seed"]
     ]
-    by_seed = [compare(results["rpc-symvit", seed], results["symvit", seed]) for seed in SEEDS]
+    by_seed = [case_by_case(results["rpc-symvit", seed], results["symvit", seed]) for seed in SEEDS]
     for pairs in zip(*by_seed, strict=True):
         told = pairs[0][0]
         values = {

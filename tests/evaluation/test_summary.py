@@ -5,8 +5,8 @@ import pytest
 from sklearn.metrics import average_precision_score
 
 from principal_attention.evaluation.masking import budget, check_masking
-from principal_attention.evaluation.outcomes import Result
-from principal_attention.evaluation.summary import ALEXNET, ALEXNET_CLEAN, NEGATIVES, interval, summarise
+from principal_attention.evaluation.outcomes import NEGATIVES, Result
+from principal_attention.evaluation.summary import ALEXNET, ALEXNET_CLEAN, interval, summarise
 from principal_attention.vision.corruptions import CORRUPTIONS, SEVERITIES
 
 N = 100_000  # so that shares of images are exact to five digits

@@ -114,7 +114,7 @@ class ProtocolName(StrEnum):
 
 @app.command()
 def evaluate(
-    model: Annotated[str, typer.Argument(help="A run's folder, timm:NAME[@weights] or hf:FOLDER.")],
+    model: Annotated[str, typer.Argument(help="A run's folder, timm:NAME, timm:NAME@WEIGHTS or hf:FOLDER.")],
     suite: Annotated[str, typer.Option(help="Of clean, corruptions, attacks, ood.")] = "clean",
     data: Annotated[
         str | None, typer.Option(help="Hub name, parquet or image folder; for a run, its own held-out images.")

@@ -18,7 +18,7 @@ from ..evaluation.cases import (
     corruption_cases,
     published_corruption_case,
 )
-from ..evaluation.compare import Paired, on_same_images
+from ..evaluation.compare import case_by_case
 from ..evaluation.images import Images
 from ..evaluation.masking import gradient_case
 from ..evaluation.outcomes import Outcomes, Result, read_settings
@@ -26,7 +26,6 @@ from ..evaluation.protocols import GRADIENTS, PROTOCOLS
 from ..evaluation.published import SETS, find_sets, negative_case, open_imagenet_c, open_set, set_case
 from ..evaluation.run import Evaluation, Group, evaluate
 from ..evaluation.subject import Subject
-from ..evaluation.summary import NEGATIVES
 from ..recipes import read_recipe
 from ..report.evaluation import accuracy_rows, check_lines, comparison_rows, corruption_rows, for_terminal
 from ..training.logs import make_progress
@@ -190,18 +189,8 @@ def show(console: Console, found: Evaluation, name: str) -> None:
 
 def show_comparison(console: Console, ours: Sequence[Result], folder: Path) -> None:
     other = read_settings(folder)["model"]
-    found = compare(ours, Outcomes(folder).results())
+    found = case_by_case(ours, Outcomes(folder).results())
     if not found:
         raise InputError(f"{folder} holds no case that was measured here as well; measure the same cases in both")
     rows = comparison_rows(found)
     console.print(for_terminal(rows, f"difference to {other} on the same images, in points"))
-
-
-def compare(ours: Sequence[Result], theirs: Sequence[Result]) -> list[tuple[dict[str, Any], Paired]]:
-    """Case by case, where both models saw the same images in the same way."""
-    found = []
-    for a in ours:
-        for b in theirs:
-            if a.description == b.description and a.description["case"] not in ("gradients", "imagenet-o", NEGATIVES):
-                found.append((a.description, on_same_images(a.right, b.right)))
-    return found

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from .outcomes import Result, key_of
+
 RESAMPLES = 10_000
 
 
@@ -83,3 +85,13 @@ def on_same_images(ours: Any, theirs: Any, *, seed: int = 0) -> Paired:
     low, high = np.quantile((drawn[:, 0] - drawn[:, 1]) / n, [0.025, 0.975])
     p = stats.binomtest(only_a, only_a + only_b).pvalue if only_a + only_b else 1.0
     return Paired(n, only_a, only_b, float(low), float(high), float(p))
+
+
+def case_by_case(ours: Sequence[Result], theirs: Sequence[Result]) -> list[tuple[dict[str, Any], Paired]]:
+    """Where both models saw the same images in the same way."""
+    other = {key_of(result.description): result for result in theirs}
+    return [
+        (result.description, on_same_images(result.right, other[key].right))
+        for result in ours
+        if result.answers and (key := key_of(result.description)) in other
+    ]

@@ -13,6 +13,7 @@ from .._files import read_jsonl, write_text
 from ..errors import InputError
 
 SETTINGS = "evaluation.json"
+NEGATIVES = "imagenet-o-negatives"  # ImageNet's own images, beside imagenet-o
 
 
 def key_of(description: Mapping[str, Any]) -> str:
@@ -27,6 +28,11 @@ class Result:
     columns: dict[str, np.ndarray[Any, Any]]
     flags: list[str]
     seconds: float
+
+    @property
+    def answers(self) -> bool:
+        """Whether being right has a meaning here: the gradients' sizes and ImageNet-O have no right answer."""
+        return self.description["case"] not in ("gradients", "imagenet-o", NEGATIVES)
 
     @property
     def right(self) -> np.ndarray[Any, Any]:

@@ -15,8 +15,8 @@ from ..vision.models.classifier import View
 from .cases import Case, Columns, answers
 from .imagenet import SUBSETS, wnids
 from .images import Batch, Images
+from .outcomes import NEGATIVES
 from .subject import Subject
-from .summary import NEGATIVES
 
 SETS = {"imagenet-a": 7_500, "imagenet-r": 30_000, "imagenet-o": 2_000}  # and how many images each has
 

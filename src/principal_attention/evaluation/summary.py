@@ -8,7 +8,7 @@ from scipy import stats
 from sklearn.metrics import average_precision_score
 
 from ..vision.corruptions import CORRUPTIONS, SEVERITIES
-from .outcomes import Result
+from .outcomes import NEGATIVES, Result
 from .records import record
 
 # AlexNet's errors on ImageNet-C, over all five severities, and on ImageNet (torchvision's weights)
@@ -19,7 +19,6 @@ ALEXNET = {
     "pixelate": 0.717840, "jpeg_compression": 0.606500,
 }  # fmt: skip
 ALEXNET_CLEAN = 1 - 0.56522
-NEGATIVES = "imagenet-o-negatives"
 MADE_BY = ("gradients", "source", "source_weights")  # what tells attacks apart that differ in their gradients alone
 
 
@@ -36,7 +35,7 @@ def summarise(model: str, results: Sequence[Result], *, imagenet: bool = True) -
         if result.description["case"] == "gradients":
             value = float((result.columns["size"] == 0).mean())
             records.append(_record(model, result, "zero_gradient_share", value))
-        elif result.description["case"] not in ("imagenet-o", NEGATIVES):
+        elif result.answers:
             records += _accuracies(model, result)
     errors = _corruption_errors(model, records) if imagenet else []
     return [*records, *_worst(model, results), *errors, *_aupr(model, results)]
