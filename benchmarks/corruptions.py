@@ -170,9 +170,9 @@ def report() -> str:
     speed.append(["all fifteen", *(f"{1e3 * total[key] / BATCH:.1f}" for key in ("ours", "one", "two"))])
     ratios = f"{total['one'] / total['ours']:.1f} and {total['two'] / total['ours']:.1f}"
     return TEXT.format(
-        today=datetime.date.today().isoformat(), torch=torch.__version__.split("+")[0], cores=os.cpu_count(), n=ALIKE,
-        more=MORE["frost"], m=ACCURACY, batch=BATCH, same=markdown(same), random=markdown(random), accuracy=markdown(accuracy),
-        speed=markdown(speed), ratios=ratios,
+        today=datetime.date.today().isoformat(), torch=torch.__version__.split("+")[0], cores=os.cpu_count(),
+        n=ALIKE, more=MORE["frost"], m=ACCURACY, batch=BATCH, same=markdown(same), random=markdown(random),
+        accuracy=markdown(accuracy), speed=markdown(speed), ratios=ratios,
     )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from principal_attention._files import read_jsonl, write_text
 from principal_attention.evaluation.compare import case_by_case, paired, percent
 from principal_attention.evaluation.masking import check_masking
 from principal_attention.evaluation.outcomes import Outcomes
-from principal_attention.report.evaluation import accuracy_rows, check_lines, corruption_rows, for_markdown, setting
+from principal_attention.report.evaluation import accuracy_rows, check_lines, corruption_tables, for_markdown, setting
 
 DOCS, OUT = Path(__file__).parents[1] / "docs" / "results", Path("runs/robustness")
 SEEDS = range(3)
@@ -86,7 +86,7 @@ def deit(data: Path) -> list[str]:
         "Are the gradients to be trusted?", "",
         *(f"- {line}" for line in check_lines(check_masking(Outcomes(out).results()))), "",
         "## Corruptions", "", "Top-1 in %, made here, with ImageNet-C's photographs of frost.", "",
-        for_markdown(corruption_rows(records)), "", "## Commands", "", *commands, "",
+        for_markdown(corruption_tables(records)[0][1]), "", "## Commands", "", *commands, "",
     ]  # fmt: skip
 
 

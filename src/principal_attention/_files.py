@@ -36,10 +36,10 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
     """The whole lines of a file; a last line that a kill cut short is left out."""
     if not path.exists():
         return []
-    *lines, _cut = path.read_text(encoding="utf-8").split("\n")
+    *lines, _cut = path.read_bytes().split(b"\n")  # which may end inside a letter
     try:
         return [json.loads(line) for line in lines]
-    except json.JSONDecodeError as wrong:
+    except ValueError as wrong:
         raise InputError(f"{path} is damaged ({wrong}); remove it, or the line that is not JSON") from wrong
 
 

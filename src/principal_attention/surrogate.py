@@ -6,7 +6,8 @@ that is not there. Inside `surrogate_gradients` every RPC-Attention of this proc
     "straight"   the same outputs; the backward passes through K − S as if S did not depend on K
     "infinite"   outputs and gradients of the model at an infinite threshold, where nothing is cut
 
-(Passing straight through S = shrink(T) itself, ∂S/∂T = 1, would make K − S constant and hide the keys altogether.)
+What is computed inside may be differentiated outside, but for activation checkpointing, which computes again. (Passing
+straight through S = shrink(T) itself, ∂S/∂T = 1, would make K − S constant and hide the keys altogether.)
 """
 
 from collections.abc import Iterator

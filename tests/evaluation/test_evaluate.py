@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 import torch
 
+import principal_attention as pa
 from evaluated import principal, records
 from principal_attention._files import read_jsonl
 from principal_attention.evaluation import cases
 from principal_attention.evaluation.images import Images, stratified
 from principal_attention.evaluation.outcomes import Outcomes, key_of
+from principal_attention.evaluation.protocols import Surrogate
 from principal_attention.evaluation.subject import Subject
 from principal_attention.vision.attacks import attack
 from principal_attention.vision.corruptions import corrupt
@@ -131,8 +133,8 @@ def test_a_line_that_a_kill_cut_short_is_written_again(tmp_path):
     outcomes = Outcomes(tmp_path)
     key = key_of({"suite": "clean", "case": "clean", "n": 4})
     outcomes.append(key, 0, {"index": [3, 1], "label": [0, 0], "predicted": [0, 1]}, 0.1)
-    with open(outcomes.path, "a") as file:
-        file.write('{"case": "cle')
+    with open(outcomes.path, "ab") as file:
+        file.write('{"case": "donné'.encode()[:-1])  # inside a letter
     assert outcomes.done() == {(key, 0)}
     assert outcomes.results() == []
     outcomes = Outcomes(tmp_path)  # of the process that goes on
@@ -185,6 +187,17 @@ def test_adaptive_attacks_and_their_worst(folder, trained, pursuing, tmp_path):
     }
 
 
+@pytest.mark.parametrize("kind", ["straight", "infinite"])
+def test_adaptive_attacks_leave_the_model_in_evaluation_mode(pursuing, kind):
+    subject = Subject(str(pursuing))
+    assert subject.pursues
+    target = Surrogate(subject.on_pixels, kind)
+    attack("fgsm", target, torch.rand(2, 3, 32, 32), torch.tensor([0, 1]))
+    assert not any(module.training for module in subject.on_pixels.modules())
+    images = torch.rand(2, 3, 32, 32).requires_grad_()
+    torch.testing.assert_close(target(images), subject.on_pixels(images), rtol=0, atol=1e-5)
+
+
 def test_the_authors_protocol_has_other_units(folder, trained, whole, tmp_path):
     """ε in normalised units is ε·std in pixels: 8/255 there is 4/255 here, where nothing is clipped."""
     subject, images, labels = whole
@@ -211,6 +224,13 @@ def test_names_decide_what_a_class_is(folder, trained, tmp_path):
     assert found["value"] > 0.7
 
 
+def test_names_that_contradict_are_refused(folder, trained, tmp_path):
+    for name, given in zip(("aaa", "bars", "dots", "rings"), ("plain", "bars", "dots", "rings"), strict=True):
+        (tmp_path / "data").mkdir(exist_ok=True)
+        (tmp_path / "data" / name).symlink_to(folder / "val" / given)
+    assert "expected data whose classes the model knows" in principal(trained, "--data", tmp_path / "data", code=1)
+
+
 def test_a_hugging_face_classifier(folder, tmp_path):
     from transformers import ViTConfig, ViTForImageClassification
 
@@ -224,6 +244,11 @@ def test_a_hugging_face_classifier(folder, tmp_path):
               "--out", tmp_path / "out")  # fmt: skip
     assert len(records(tmp_path / "out", metric="top1")) == 2
     assert Subject(f"hf:{tmp_path / 'hf'}").classifier.labels == ("rings", "plain", "dots", "bars")
+    model = ViTForImageClassification(config)
+    pa.robustify(model, pursuit=pa.Pursuit(2, 0.3, "cleaned"))
+    model.save_pretrained(tmp_path / "rpc")
+    assert Subject(f"hf:{tmp_path / 'rpc'}").pursues
+    assert not Subject(f"hf:{tmp_path / 'hf'}").pursues
 
 
 def test_other_data_of_the_same_name_are_other_cases(folder, trained, tmp_path):
@@ -245,8 +270,9 @@ def test_another_model_or_batch_size_needs_another_folder(folder, trained, pursu
     principal(trained, *options)
     assert "choose another --out" in principal(pursuing, *options, code=1)
     assert "--batch-size 50, not 4" in principal(trained, *options, "--batch-size", 4, code=1)
-    (tmp_path / "out" / "evaluation.json").write_text("{")
-    assert "is damaged" in principal(trained, *options, code=1)
+    for content in ("{", "[1]"):
+        (tmp_path / "out" / "evaluation.json").write_text(content)
+        assert "is damaged" in principal(trained, *options, code=1)
 
 
 @pytest.mark.parametrize(
@@ -258,6 +284,9 @@ def test_another_model_or_batch_size_needs_another_folder(folder, trained, pursu
         (["--suite", "attacks", "--attacks", "nuke"], "there is no attack 'nuke'"),
         (["--suite", "attacks", "--eps", "1/0"], "expected numbers or fractions"),
         (["--suite", "attacks", "--eps", "-1"], "expected numbers above 0"),
+        (["--suite", "attacks", "--eps", "1e400"], "expected numbers or fractions"),
+        (["--suite", ","], "no suite was named"),
+        (["--against", "/nowhere"], "/nowhere holds no evaluation"),
         (["--suite", "attacks", "--gradients", "straight"], "is for models with RPC-Attention; sym has none"),
         (["--suite", "attacks", "--gradients", "transfer"], "go together"),
         (["--suite", "attacks", "--attacks", "square", "--protocol", "authors"], "--protocol authors is for fgsm"),

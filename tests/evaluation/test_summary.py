@@ -51,6 +51,34 @@ def test_alexnet_has_an_mce_of_one():
     assert not [r for r in summarise("alexnet", results[:-1]) if r["metric"] in ("mce", "ce")]  # one is missing
 
 
+def test_what_was_measured_otherwise_is_another_mce():
+    """Frost of other textures and other images of the same name stand apart; the published set has clean images of its
+    own name."""
+    every = [(name, severity) for name in CORRUPTIONS for severity in SEVERITIES]
+
+    def measured(wrong, **more):
+        return [
+            result(share(wrong, 100), suite="corruptions", case=name, severity=severity, seed=0, **more)
+            for name, severity in every
+        ]
+
+    made = [each for each in measured(0.5) if each.description["case"] != "frost"]
+    frost = [
+        result(share(wrong, 100), suite="corruptions", case="frost", severity=severity, seed=0, textures=textures)
+        for textures, wrong in (("made", 0.2), ("given", 0.8)) for severity in SEVERITIES
+    ]  # fmt: skip
+    found = {r["textures"]: r["value"] for r in summarise("m", [*made, *frost]) if r["metric"] == "mce"}
+    assert found["given"] - found["made"] == pytest.approx(0.6 / ALEXNET["frost"] / 15)
+    two = summarise("m", measured(0.2, data_id="a") + measured(0.4, data_id="b"))
+    first, second = (r["value"] for r in two if r["metric"] == "mce")
+    assert second == pytest.approx(2 * first)
+    clean = result(share(0.3, 100), suite="clean", case="clean")
+    published = [result(share(0.5, 100), suite="corruptions", case=n, severity=s, source="published") for n, s in every]
+    for each in published:
+        each.description["data"] = "imagenet-c"
+    assert one(summarise("m", [clean, *published]), metric="relative_mce")["value"] > 0
+
+
 def test_mce_is_the_mean_of_ratios_not_the_ratio_of_means():
     results = [
         result(share(0.5 if severity < 5 else 0.9, 1000), suite="corruptions", case=name, severity=severity, seed=0)
@@ -104,6 +132,8 @@ def test_a_black_box_that_finds_more_is_reported():
     )
     assert told([attacked("square", [True])]) == []  # nothing to compare with
     assert told([white, attacked("square", share(0.6, 100), eps=2 / 255)]) == []
+    assert told([white, attacked("square", share(0.6, 100), data_id="other")]) == []
+    assert told([attacked("pgd", share(0.3, 100), gradients="transfer"), attacked("square", share(0.6, 100))]) == []
 
 
 def test_accuracy_that_grows_with_the_budget_or_the_steps_is_reported():
@@ -112,6 +142,9 @@ def test_accuracy_that_grows_with_the_budget_or_the_steps_is_reported():
     falling = [attacked("pgd", share(wrong, 100), steps=steps) for steps, wrong in ((10, 0.5), (100, 0.6))]
     assert told(falling) == [(True, "pgd (pixel, own gradients): top-1 as the steps grow: 50.0 → 40.0")]
     assert told([growing[0], attacked("pgd", share(0.1, 50), eps=2 / 255, steps=20)]) == []  # other images
+    for each in growing:  # away from a wrong answer may well be towards the right one
+        each.description["protocol"] = "authors"
+    assert told(growing) == []
 
 
 def test_zero_gradients_and_autoattacks_flags_are_reported():
@@ -119,8 +152,10 @@ def test_zero_gradients_and_autoattacks_flags_are_reported():
     assert [passed for passed, _ in told([good])] == [True, True]
     bad = result([True] * 4, suite="attacks", case="gradients", protocol="pixel", size=0.0, flags=["it is random"])
     assert told([bad]) == [
-        (False, "4 of 4 images have a gradient of zero"), (False, "AutoAttack's own checks: it is random")
+        (False, "4 of 4 images have a gradient of zero, or none"), (False, "AutoAttack's own checks: it is random")
     ]  # fmt: skip
+    broken = result([True] * 4, suite="attacks", case="gradients", protocol="pixel", size=float("nan"))
+    assert not told([broken])[0][0]
 
 
 def test_budgets_are_read_in_levels():

@@ -88,12 +88,29 @@ def test_changed_images_are_valid_and_within_the_budget(name):
     assert model.weight.grad is None
 
 
-def test_an_image_outside_the_budget_is_given_back():
+def test_what_leaves_the_budget_is_cut_or_given_back():
     images = torch.full((3, 1, 2, 2), 0.5)
-    found = images + torch.tensor([0.1, 0.100001, 0.3])[:, None, None, None]
+    found = images + torch.tensor([0.1, 0.1001, 0.3])[:, None, None, None]
     kept = within(found, images, "linf", 0.1, (0.0, 1.0))
-    torch.testing.assert_close(kept[:2], found[:2], rtol=0, atol=2e-6)
-    assert kept[2].equal(images[2])
+    torch.testing.assert_close(kept, images + 0.1)
+    kept = within(found, images, "l2", 0.2, (0.0, 1.0))  # four values: the norm is twice the change
+    torch.testing.assert_close(kept, images + torch.tensor([0.1, 0.1, 0.0])[:, None, None, None])
+
+
+@pytest.mark.parametrize("name", ["fgsm", "pgd", "apgd-ce"])
+def test_a_budget_of_a_few_roundings_is_still_used(name):
+    model = Linear()
+    images, labels = points(0.0005)
+    changed = attack(name, model, images, labels, eps=1e-5)
+    assert (model(changed).argmax(1) != labels).all()
+
+
+def test_a_model_stays_in_the_mode_it_was_in():
+    model = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(4, 4), nn.Dropout(0.5)).train()
+    model[1].eval()
+    attack("fgsm", model, torch.rand(2, 1, 2, 2), torch.tensor([0, 1]))
+    assert [module.training for module in model] == [True, False, True, True]
+    assert attack("pgd", model, torch.rand(0, 1, 2, 2), torch.tensor([]).long()).shape == (0, 1, 2, 2)
 
 
 @pytest.mark.parametrize("name", ["pgd", "noise", "spsa"])

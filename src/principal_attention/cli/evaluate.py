@@ -1,12 +1,14 @@
 """`principal evaluate`: options become cases, cases become a table."""
 
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import InitProcessGroupKwargs
 from rich.console import Console
 
 from ..errors import InputError
@@ -27,7 +29,7 @@ from ..evaluation.published import SETS, find_sets, negative_case, open_imagenet
 from ..evaluation.run import Evaluation, Group, evaluate
 from ..evaluation.subject import Subject
 from ..recipes import read_recipe
-from ..report.evaluation import accuracy_rows, check_lines, comparison_rows, corruption_rows, for_terminal
+from ..report.evaluation import accuracy_rows, check_lines, comparison_rows, corruption_tables, for_terminal
 from ..training.logs import make_progress
 from ..vision.attacks import ATTACKS
 from ..vision.corruptions import CORRUPTIONS, SEVERITIES, read_textures
@@ -42,7 +44,10 @@ def run_evaluate(model: str, out: Path | None, against: Path | None, batch_size:
     for name in LISTS:
         options[name] = parse(options[name])
     suites = check_names(options["suite"], SUITES, "suite")
-    accelerator = Accelerator(cpu=not torch.cuda.is_available())
+    if against is not None:
+        read_settings(against)
+    patient = InitProcessGroupKwargs(timeout=timedelta(days=30))  # one process may have long work when another has none
+    accelerator = Accelerator(cpu=not torch.cuda.is_available(), kwargs_handlers=[patient])
     subject = Subject(model, accelerator.device)
     folder = out or Path("runs") / f"evaluate-{subject.name}"
     groups = list(plan(subject, model, suites, accelerator.device, **options))
@@ -67,7 +72,7 @@ def numbers(given: Sequence[str], what: str) -> tuple[float, ...]:
     """Fractions or decimals: 8/255, 0.03."""
     try:
         found = tuple(float(Fraction(word)) for word in given)
-    except (ValueError, ZeroDivisionError) as wrong:
+    except (ValueError, ZeroDivisionError, OverflowError) as wrong:
         raise InputError(f"--{what} is {','.join(given)}; expected numbers or fractions, as 1/255,0.01") from wrong
     if any(x <= 0 for x in found):
         raise InputError(f"--{what} is {','.join(given)}; expected numbers above 0")
@@ -140,10 +145,8 @@ def _attacks(subject: Subject, n: int, device: torch.device, **options: Any) -> 
     other = Subject(options["source"], device) if options["source"] else None
     if ("transfer" in sources) != (other is not None):
         raise InputError("--gradients transfer and --source MODEL, which it is made on, go together")
-    if other is not None and (protocol.name == "authors" or other.view.size != subject.view.size):
-        raise InputError(
-            "attacks are transferred in pixels: --source needs --protocol pixel and images of the same size"
-        )
+    if other is not None:
+        _check_source(subject, other, protocol.name)
     yield gradient_case(n)
     for name in names:
         kind = ATTACKS[name]
@@ -160,6 +163,20 @@ def _attacks(subject: Subject, n: int, device: torch.device, **options: Any) -> 
                     )  # fmt: skip
 
 
+def _check_source(subject: Subject, other: Subject, protocol: str) -> None:
+    if protocol != "pixel":
+        raise InputError("attacks are transferred in pixels: --source needs --protocol pixel")
+    for what in ("size", "channels", "num_classes"):
+        theirs, ours = getattr(other.view, what), getattr(subject.view, what)
+        if theirs != ours:
+            raise InputError(
+                f"--source {other.name} has {what} {theirs} and {subject.name} has {ours}; expected the same"
+            )
+    names = other.classifier.labels, subject.classifier.labels
+    if None not in names and names[0] != names[1]:
+        raise InputError(f"--source {other.name} numbers its classes otherwise than {subject.name}; expected the same")
+
+
 def _out_of_distribution(subject: Subject, images: Images | None, name: str, **options: Any) -> Iterator[Group]:
     where = options["ood"] or options["data"]
     if where is None:
@@ -168,7 +185,7 @@ def _out_of_distribution(subject: Subject, images: Images | None, name: str, **o
     for case, folder in find_sets(Path(where).expanduser()).items():
         found = open_set(case, folder, subject.view)
         n = min(limit or len(found), len(found))
-        yield Group(case, found, [set_case(case, n)])
+        yield Group(case, found, [set_case(case, n, limit)])
         if case == "imagenet-o":
             if images is None:
                 raise InputError("imagenet-o needs ImageNet's validation images beside it: name them with --data")
@@ -179,8 +196,8 @@ def _out_of_distribution(subject: Subject, images: Images | None, name: str, **o
 def show(console: Console, found: Evaluation, name: str) -> None:
     if rows := accuracy_rows(found.records):
         console.print(for_terminal(rows, name))
-    if rows := corruption_rows(found.records):
-        console.print(for_terminal(rows, f"{name}: top-1 in % under corruption"))
+    for title, rows in corruption_tables(found.records):
+        console.print(for_terminal(rows, f"{name}: {title}"))
     if found.checks:
         console.print("Are the gradients to be trusted?", highlight=False)
         for line in check_lines(found.checks):

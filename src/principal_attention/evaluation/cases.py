@@ -105,6 +105,8 @@ def attack_case(
 
 def check_names(given: Sequence[str], known: Sequence[str], what: str) -> list[str]:
     """Of a comma-separated option; a name that is not known is answered with those that are."""
+    if not given:
+        raise InputError(f"no {what} was named; expected some of {', '.join(known)}")
     for name in given:
         if name not in known:
             raise InputError(f"there is no {what} {name!r}; expected one of {', '.join(known)}")

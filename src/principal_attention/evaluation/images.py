@@ -44,18 +44,19 @@ class Images:
         )  # fmt: skip
         mode = "L" if view.channels == 1 else "RGB"
         self.examples = Examples(self.split, see, num_classes=view.num_classes, mode=mode)
-        given = self.split.rows[self.split.label]
-        self.labels = [self.split.renumbered[label] if self.split.renumbered else label for label in given]
-        self.order = stratified(self.labels)
+        self.given = list(self.split.rows[self.split.label])  # as the data number them, so the same for every model
+        for index, label in enumerate(self.given):
+            if not isinstance(label, int):
+                raise InputError(f"the label of image {index} is {label!r}; expected a class number")
+        renumbered = self.split.renumbered
+        self.labels = self.given if renumbered is None else [renumbered[label] for label in self.given]
+        self.order = stratified(self.given)
 
     def fingerprint(self) -> str:
-        """Of the labels and a few images: other data of the same name have another."""
-        seen = hashlib.sha256(np.asarray(self.labels, dtype=np.int64).tobytes())
+        """Of the labels and a few images as they are: other data of the same name have another."""
+        seen = hashlib.sha256(np.asarray(self.given, dtype=np.int64).tobytes())
         for index in self.order[:4]:
-            found = self.examples[index, index]
-            if isinstance(found, InputError):
-                raise found
-            seen.update(found[0].numpy().tobytes())
+            seen.update(self.split.read(self.split.rows[index], index, "RGB")[0].tobytes())
         return seen.hexdigest()[:8]
 
     def only(self, wanted: Callable[[int], bool]) -> "Images":
@@ -99,7 +100,8 @@ def numbered_for(split: Split, view: View, names: Sequence[str] | None) -> Split
     known = list(names) if names else wnids() if view.num_classes == 1000 else None
     if known is not None and set(split.classes) <= set(known):
         return replace(split, renumbered=tuple(map(known.index, split.classes)), classes=tuple(known))
-    if len(split.classes) != view.num_classes:
+    overlap = known is not None and set(split.classes) & set(known)
+    if len(split.classes) != view.num_classes or overlap:
         raise InputError(
             f"the data have {len(split.classes)} classes ({', '.join(split.classes[:3])} …) and the model has "
             f"{view.num_classes} of other names; expected data whose classes the model knows"

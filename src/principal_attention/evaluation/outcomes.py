@@ -51,6 +51,8 @@ class Outcomes:
         found: dict[tuple[str, int], dict[str, Any]] = {}
         for path in sorted(self.folder.glob("outcomes-*.jsonl")):
             for line in read_jsonl(path):
+                if not isinstance(line, dict) or not {"case", "batch", "index"} <= set(line):
+                    raise InputError(f"{path} is damaged: it holds {line!r}; choose another --out")
                 found.setdefault((line["case"], line["batch"]), line)
         return list(found.values())
 
@@ -108,4 +110,6 @@ def read_settings(folder: Path) -> dict[str, Any]:
         found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as wrong:
         raise InputError(f"{path} is damaged ({wrong}); choose another --out") from wrong
-    return dict(found)
+    if not isinstance(found, dict):
+        raise InputError(f"{path} is damaged: it holds {found!r}; choose another --out")
+    return found

@@ -52,6 +52,7 @@ class Surrogate(nn.Module):
     def __init__(self, model: nn.Module, kind: str):
         super().__init__()
         self.model, self.kind = model, kind
+        self.eval()
 
     def forward(self, images: Tensor) -> Tensor:
         if not (torch.is_grad_enabled() and images.requires_grad):

@@ -18,6 +18,7 @@ from .images import Batch, Images
 from .outcomes import NEGATIVES
 from .subject import Subject
 
+PUBLISHED_SIDE = 224
 SETS = {"imagenet-a": 7_500, "imagenet-r": 30_000, "imagenet-o": 2_000}  # and how many images each has
 
 
@@ -62,9 +63,9 @@ def _folder(folder: Path, name: str) -> Split:
     return replace(split_of(class_folders(folder, ())["train"], str(folder)), name=name)
 
 
-def set_case(name: str, n: int) -> Case:
+def set_case(name: str, n: int, limit: int | None = None) -> Case:
     """The model's answers among the set's own 200 classes."""
-    return _cut_case(name, name, n)
+    return _cut_case(name, name, n, limit)
 
 
 def negative_case(images: Images, limit: int | None) -> tuple[Images, Case]:
@@ -73,10 +74,10 @@ def negative_case(images: Images, limit: int | None) -> tuple[Images, Case]:
     subset = images.only(lambda label: label in chosen)
     if not len(subset):
         raise InputError("the data hold no image of ImageNet-O's 200 classes; expected ImageNet's validation images")
-    return subset, _cut_case(NEGATIVES, "imagenet-o", min(len(subset), limit or len(subset)))
+    return subset, _cut_case(NEGATIVES, "imagenet-o", min(len(subset), limit or len(subset)), limit)
 
 
-def _cut_case(case: str, name: str, n: int) -> Case:
+def _cut_case(case: str, name: str, n: int, limit: int | None) -> Case:
     classes = torch.tensor(SUBSETS[name])
     place = torch.full((1000,), -1).scatter(0, classes, torch.arange(len(classes)))
 
@@ -85,11 +86,11 @@ def _cut_case(case: str, name: str, n: int) -> Case:
         logits = subject.on_pixels(batch.images)[:, classes.to(batch.images.device)]
         return answers(logits, place.to(batch.labels.device)[batch.labels])
 
-    return Case("ood", case, n, measure, {"classes": len(classes)})
+    return Case("ood", case, n, measure, {"classes": len(classes), "limit": limit})
 
 
 def open_imagenet_c(folder: Path, names: Sequence[str], severities: Sequence[int], view: View) -> Any:
-    """(name, severity, images) of the published set: images of 224×224 that are cropped, never resized."""
+    """(name, severity, images) of the published set: 224×224, cropped, and resized for larger models only."""
     _check_imagenet(view)
     missing = [name for name in names if not (folder / name).is_dir()]
     if missing:
@@ -99,5 +100,7 @@ def open_imagenet_c(folder: Path, names: Sequence[str], severities: Sequence[int
         for severity in severities:
             split = _folder(folder / name / str(severity), f"{name}/{severity} of ImageNet-C")
             images = Images(split, view, wnids())
-            images.examples.transform = transforms.Compose([transforms.CenterCrop(view.size), transforms.ToTensor()])
+            if view.size <= PUBLISHED_SIDE:  # else they have to be enlarged
+                crop = transforms.CenterCrop(view.size)
+                images.examples.transform = transforms.Compose([crop, transforms.ToTensor()])
             yield name, severity, images

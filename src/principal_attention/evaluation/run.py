@@ -79,10 +79,11 @@ def _measure(
     for group in groups:
         batches: dict[int, list[tuple[str, Case, int]]] = {}
         pinned = {"data": group.data, "data_id": group.images.fingerprint()}
-        for case in group.cases:
+        for turn, case in enumerate(group.cases):
             key = key_of(case.description | pinned)
-            for number in range(place.rank, -(-case.n // size), place.world):
-                if (key, number) not in done:
+            for number in range(-(-case.n // size)):
+                mine = (number + turn) % place.world == place.rank
+                if mine and (key, number) not in done:
                     batches.setdefault(number, []).append((key, case, min(size, case.n - number * size)))
         work.append((group, dict(sorted(batches.items()))))
     total = sum(case.cost * count for _, batches in work for units in batches.values() for _, case, count in units)

@@ -6,10 +6,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ..adapt import notes
 from ..errors import InputError
 from ..modules import RPC
-from ..vision.models.classifier import Classifier, HuggingFace
+from ..vision.models.classifier import Classifier
 from ..vision.models.load import load_classifier
 from .pixels import OnPixels
 
@@ -29,15 +28,15 @@ class Subject:
 
     @property
     def pursues(self) -> bool:
-        """Whether there is RPC-Attention in it."""
-        inner = self.network.network if isinstance(self.network, HuggingFace) else self.network
-        return notes.read(inner) is not None or any(  # type: ignore[arg-type]
-            isinstance(getattr(module, "mechanism", None), RPC) for module in self.network.modules()
+        """Whether there is RPC-Attention in it, its own or put there by `robustify`."""
+        return any(
+            hasattr(module, "rpc_pursuit") or isinstance(getattr(module, "mechanism", None), RPC)
+            for module in self.network.modules()
         )
 
     def fingerprint(self) -> str:
         """Of the weights and of how they are used: another model, or the same one trained further, has another."""
-        seen = hashlib.sha256(str(self.network).encode())
+        seen = hashlib.sha256(f"{self.network} {self.view}".encode())
         for name, tensor in self.network.state_dict().items():
             seen.update(name.encode())
             seen.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())

@@ -19,6 +19,7 @@ ALEXNET = {
     "pixelate": 0.717840, "jpeg_compression": 0.606500,
 }  # fmt: skip
 ALEXNET_CLEAN = 1 - 0.56522
+SAME = ("n", "data", "data_id", "seed", "source")  # what corruptions of one table have in common
 MADE_BY = ("gradients", "source", "source_weights")  # what tells attacks apart that differ in their gradients alone
 
 
@@ -33,7 +34,7 @@ def summarise(model: str, results: Sequence[Result], *, imagenet: bool = True) -
     records = []
     for result in results:
         if result.description["case"] == "gradients":
-            value = float((result.columns["size"] == 0).mean())
+            value = float((~(result.columns["size"] > 0)).mean())
             records.append(_record(model, result, "zero_gradient_share", value))
         elif result.answers:
             records += _accuracies(model, result)
@@ -79,40 +80,54 @@ def _worst(model: str, results: Sequence[Result]) -> list[dict[str, Any]]:
     return records
 
 
-def _corruption_errors(model: str, records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """mCE as it is defined: fifteen kinds, five severities, each kind's error over AlexNet's. In fractions."""
-    found: dict[tuple[Any, ...], dict[tuple[str, int], dict[str, Any]]] = {}
+def corruption_groups(records: Sequence[dict[str, Any]]) -> list[tuple[dict[str, Any], dict[tuple[str, int], float]]]:
+    """Top-1 by kind and severity, for each set of images, seed and source; frost for each of its textures."""
+    shared: dict[tuple[Any, ...], dict[tuple[str, int], float]] = {}
+    frost: dict[tuple[Any, ...], dict[str | None, dict[tuple[str, int], float]]] = {}
     for each in records:
         if each["suite"] == "corruptions" and each["metric"] == "top1":
-            group = each["n"], each.get("data"), each["seed"], each.get("source", "made")
-            found.setdefault(group, {})[each["case"], each["severity"]] = each
+            group = tuple(each.get(key) for key in SAME)
+            cases = shared.setdefault(group, {})
+            if each["case"] == "frost":
+                cases = frost.setdefault(group, {}).setdefault(each.get("textures"), {})
+            cases[each["case"], each["severity"]] = each["value"]
+    return [
+        ({**dict(zip(SAME, group, strict=True)), "textures": textures}, cases | more)
+        for group, cases in shared.items()
+        for textures, more in frost.get(group, {None: {}}).items()
+    ]
+
+
+def _corruption_errors(model: str, records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """mCE as it is defined: fifteen kinds, five severities, each kind's error over AlexNet's. In fractions."""
     made = []
-    for (n, data, seed, source), cases in found.items():
+    for told, cases in corruption_groups(records):
         if set(cases) < {(name, severity) for name in CORRUPTIONS for severity in SEVERITIES}:
             continue
-        errors = {name: np.mean([1 - cases[name, s]["value"] for s in SEVERITIES]) for name in CORRUPTIONS}
-        common: dict[str, Any] = dict(n=n, seed=seed, data=data, source=source)
+        errors = {name: np.mean([1 - cases[name, s] for s in SEVERITIES]) for name in CORRUPTIONS}
         ce = {name: float(errors[name] / ALEXNET[name]) for name in CORRUPTIONS}
-        made += [record(model, "corruptions", name, "ce", value, **common) for name, value in ce.items()]
-        made.append(record(model, "corruptions", "mean", "mce", float(np.mean(list(ce.values()))), **common))
-        clean = [
-            each for each in records
-            if (each["suite"], each["metric"], each["n"], each.get("data")) == ("clean", "top1", n, data)
-        ]  # fmt: skip
+        made += [record(model, "corruptions", name, "ce", value, **told) for name, value in ce.items()]
+        made.append(record(model, "corruptions", "mean", "mce", float(np.mean(list(ce.values()))), **told))
+        clean = [each for each in records if each["suite"] == "clean" and each["metric"] == "top1"]
+        if told["source"] != "published":  # its clean images are another set: the largest that was measured
+            clean = [each for each in clean if all(each.get(key) == told[key] for key in ("n", "data", "data_id"))]
         if clean:
-            base = 1 - clean[0]["value"]
+            base = 1 - max(clean, key=lambda each: each["n"])["value"]
             relative = [(errors[name] - base) / (ALEXNET[name] - ALEXNET_CLEAN) for name in CORRUPTIONS]
-            made.append(record(model, "corruptions", "mean", "relative_mce", float(np.mean(relative)), **common))
+            made.append(record(model, "corruptions", "mean", "relative_mce", float(np.mean(relative)), **told))
     return made
 
 
 def _aupr(model: str, results: Sequence[Result]) -> list[dict[str, Any]]:
     """How well −confidence tells ImageNet-O (positive) from ImageNet: the average precision."""
-    by_name = {r.description["case"]: r for r in results if r.description["suite"] == "ood"}
-    if not {"imagenet-o", NEGATIVES} <= set(by_name):
-        return []
-    strange, known = (by_name[name].columns["confidence"] for name in ("imagenet-o", NEGATIVES))
-    truth = np.r_[np.ones(len(strange)), np.zeros(len(known))]
-    value = float(average_precision_score(truth, -np.r_[strange, known]))
-    merged = by_name["imagenet-o"]
-    return [_record(model, merged, "aupr", value, negatives=len(known))]
+    made = []
+    for positive in results:
+        for negative in results:
+            cases = positive.description["case"], negative.description["case"]
+            limits = positive.description.get("limit"), negative.description.get("limit")
+            if cases == ("imagenet-o", NEGATIVES) and limits[0] == limits[1]:
+                strange, known = positive.columns["confidence"], negative.columns["confidence"]
+                truth = np.r_[np.ones(len(strange)), np.zeros(len(known))]
+                value = float(average_precision_score(truth, -np.r_[strange, known]))
+                made.append(_record(model, positive, "aupr", value, negatives=len(known)))
+    return made

@@ -8,6 +8,7 @@ from rich.table import Table
 
 from ..evaluation.compare import Paired
 from ..evaluation.masking import Check, budget
+from ..evaluation.summary import corruption_groups
 from ..vision.corruptions import CORRUPTIONS
 
 Rows = list[list[str]]
@@ -41,25 +42,23 @@ def setting(each: dict[str, Any]) -> str:
     return ", ".join([*words, each["protocol"]])
 
 
-def corruption_rows(records: Sequence[dict[str, Any]]) -> Rows:
-    """A row a kind, a column a severity; then their mean, and mCE where it is defined."""
-    found = {
-        (each["case"], each["severity"]): each["value"]
-        for each in records if each["suite"] == "corruptions" and each["metric"] == "top1"
-    }  # fmt: skip
-    if not found:
-        return []
-    severities = sorted({severity for _, severity in found})
-    ce = {each["case"]: each["value"] for each in records if each["metric"] == "ce"}
-    rows = [["corruption", *(f"severity {s}" for s in severities), *(["CE"] if ce else [])]]
-    for name in CORRUPTIONS:
-        if any((name, s) in found for s in severities):
-            cells = [f"{100 * found[name, s]:.1f}" if (name, s) in found else "–" for s in severities]
-            rows.append([name, *cells, *([f"{100 * ce[name]:.1f}"] if ce else [])])
-    means = [[value for (_, severity), value in found.items() if severity == s] for s in severities]
-    mce = [f"{100 * each['value']:.1f}" for each in records if each["metric"] == "mce"][:1]
-    rows.append(["mean", *(f"{100 * sum(values) / len(values):.1f}" for values in means), *mce])
-    return rows
+def corruption_tables(records: Sequence[dict[str, Any]]) -> list[tuple[str, Rows]]:
+    """A row a kind, a column a severity; then their mean, and CE and mCE where they are defined."""
+    tables = []
+    for told, found in corruption_groups(records):
+        severities = sorted({severity for _, severity in found})
+        same = [each for each in records if all(each.get(key) == x for key, x in told.items())]
+        ce = {each["case"]: each["value"] for each in same if each["metric"] in ("ce", "mce")}
+        rows = [["corruption", *(f"severity {s}" for s in severities), *(["CE"] if ce else [])]]
+        for name in CORRUPTIONS:
+            if any((name, s) in found for s in severities):
+                cells = [f"{100 * found[name, s]:.1f}" if (name, s) in found else "–" for s in severities]
+                rows.append([name, *cells, *([f"{100 * ce[name]:.1f}"] if ce else [])])
+        means = [[value for (_, severity), value in found.items() if severity == s] for s in severities]
+        mce = [f"{100 * ce['mean']:.1f}"] if ce else []
+        rows.append(["mean", *(f"{100 * sum(values) / len(values):.1f}" for values in means), *mce])
+        tables.append((f"top-1 in % under corruption, {told['n']} images of {told['data']}", rows))
+    return tables
 
 
 def comparison_rows(found: Sequence[tuple[dict[str, Any], Paired]]) -> Rows:

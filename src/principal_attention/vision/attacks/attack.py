@@ -70,32 +70,37 @@ def attack(
     _check(name, kind, images, labels, eps, steps, bounds, options)
     if kind.steps is not None:
         options["steps"] = kind.steps if steps is None else steps
+    images = images.detach()
+    if not len(images):
+        return images.clone()
     indices = range(len(images)) if indices is None else indices
-    training = model.training
+    training = [module for module in model.modules() if module.training]
     wanted = [p for p in model.parameters() if p.requires_grad]
     try:
         model.eval()
         for p in wanted:
             p.requires_grad_(False)
         with torch.enable_grad(), torch.random.fork_rng():
-            torch.default_generator.manual_seed(words("attack", seed, indices[0] if len(indices) else 0)[0])
-            found = kind.run(
-                model, images.detach(), labels, eps=eps, bounds=bounds, seed=seed, indices=indices, **options
-            )
+            torch.default_generator.manual_seed(words("attack", seed, indices[0])[0])
+            found = kind.run(model, images, labels, eps=eps, bounds=bounds, seed=seed, indices=indices, **options)
     finally:
-        model.train(training)
+        for module in training:
+            module.training = True
         for p in wanted:
             p.requires_grad_(True)
     return within(found.detach(), images, kind.norm, eps, bounds)
 
 
 def within(found: Tensor, images: Tensor, norm: Norm, eps: float, bounds: tuple[float, float]) -> Tensor:
-    """What an attack may have found: images outside the budget are given back unharmed, but for rounding."""
-    found = found.clamp(*bounds)
-    change = (found - images).flatten(1)
-    size = torch.linalg.vector_norm(change, {"linf": math.inf, "l2": 2, "l1": 1}[norm], dim=1)
-    shrink = (eps / size.clamp(min=1e-30)).clamp(max=1)
-    change = torch.where((size <= eps * (1 + 1e-4))[:, None], change * shrink[:, None], 0.0)
+    """What an attack may have found. In ℓ∞ a change is cut to the budget; in the other norms one that is too large by
+    more than rounding is none, and the image is given back."""
+    change = (found.clamp(*bounds) - images).flatten(1)
+    if norm == "linf":
+        change = change.clamp(-eps, eps)
+    else:
+        size = torch.linalg.vector_norm(change, {"l2": 2, "l1": 1}[norm], dim=1, keepdim=True)
+        shrunk = change * (eps / size.clamp(min=1e-30)).clamp(max=1)
+        change = torch.where(size <= eps * 1.01, shrunk, 0.0)
     return (images + change.view_as(images)).clamp(*bounds)
 
 

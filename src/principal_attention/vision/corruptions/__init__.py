@@ -32,7 +32,7 @@ def corrupt(
     *,
     indices: Sequence[int] | None = None,
     seed: int = 0,
-    frost: Textures | Path | None = None,
+    frost: Textures | Path | str | None = None,
 ) -> Tensor:
     """Images (batch, channels, height, width) in [0, 1], corrupted, in whole levels of 8 bits.
 
@@ -41,19 +41,24 @@ def corrupt(
     """
     if name not in CORRUPTIONS:
         raise InputError(f"there is no corruption {name!r}; expected one of {', '.join(CORRUPTIONS)}")
-    if severity not in SEVERITIES:
+    if severity not in SEVERITIES or not isinstance(severity, int):
         raise InputError(f"the severity is {severity!r}; expected 1, 2, 3, 4 or 5")
     if images.ndim != 4 or images.shape[1] not in (1, 3) or min(images.shape[-2:]) < SMALLEST:
         raise InputError(
             f"the images have shape {tuple(images.shape)}; expected (batch, 1 or 3, height, width) from "
             f"{SMALLEST}×{SMALLEST} pixels on"
         )
-    indices = range(len(images)) if indices is None else indices
+    if not images.is_floating_point() or (len(images) and not 0 <= images.min() <= images.max() <= 1):
+        raise InputError(
+            f"the images are {images.dtype}, not all in [0, 1]; expected floating-point values from 0 to 1"
+        )
+    indices = range(len(images)) if indices is None else [int(index) for index in indices]
     if len(indices) != len(images):
         raise InputError(f"there are {len(images)} images and {len(indices)} indices; expected one each")
     options: dict[str, Any] = {}
     if name == "frost":
-        options["textures"] = read_textures(frost) if isinstance(frost, Path) else frost or made_textures()
+        given = read_textures(Path(frost)) if isinstance(frost, Path | str) else frost
+        options["textures"] = given or made_textures()
     strength = strength_of(name, severity, min(images.shape[-2:]))
     done = torch.empty_like(images, dtype=torch.float32)
     for first in range(0, len(images), TOGETHER):
