@@ -11,6 +11,7 @@ from accelerate import Accelerator
 from accelerate.utils import InitProcessGroupKwargs
 from rich.console import Console
 
+from .. import surrogate
 from ..errors import InputError
 from ..evaluation.cases import (
     Case,
@@ -139,9 +140,9 @@ def _attacks(subject: Subject, n: int, device: torch.device, **options: Any) -> 
     names = check_names(options["attacks"], list(ATTACKS), "attack")
     sources = check_names(options["gradients"], GRADIENTS, "source of gradients")
     given = {norm: numbers(options[key], key.replace("_", "-")) for norm, key in NORMS.items() if options[key]}
-    for surrogate in ("straight", "infinite"):
-        if surrogate in sources and not subject.pursues:
-            raise InputError(f"--gradients {surrogate} is for models with RPC-Attention; {subject.name} has none")
+    for bent in surrogate.KINDS:
+        if bent in sources and not subject.pursues:
+            raise InputError(f"--gradients {bent} is for models with RPC-Attention; {subject.name} has none")
     other = Subject(options["source"], device) if options["source"] else None
     if ("transfer" in sources) != (other is not None):
         raise InputError("--gradients transfer and --source MODEL, which it is made on, go together")

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from .. import surrogate
 from ..errors import InputError
-from ..vision.attacks import ATTACKS, attack
+from ..vision.attacks import ATTACKS, attack, size_of
 from .images import Batch
 from .subject import Subject
 
@@ -105,6 +105,5 @@ def attack_batch(
             name, target, images[chosen], labels[chosen], eps=eps, bounds=bounds,
             indices=[batch.indices[i] for i in chosen.tolist()], **options,
         )  # fmt: skip
-    order = {"linf": math.inf, "l2": 2, "l1": 1}[ATTACKS[name].norm]
     with torch.inference_mode():
-        return judge(changed), torch.linalg.vector_norm((changed - images).flatten(1), order, dim=1)
+        return judge(changed), size_of(changed - images, ATTACKS[name].norm)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +12,7 @@ from ..._random import words
 from ...errors import InputError
 from . import auto, gradients
 from .spsa import spsa
-
-Norm = Literal["linf", "l2", "l1"]
+from .task import Bounds, Norm, Task, size_of
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ def attack(
     *,
     eps: float | None = None,
     steps: int | None = None,
-    bounds: tuple[float, float] = (0.0, 1.0),
+    bounds: Bounds = (0.0, 1.0),
     indices: Sequence[int] | None = None,
     seed: int = 0,
     **options: Any,
@@ -82,7 +81,7 @@ def attack(
             p.requires_grad_(False)
         with torch.enable_grad(), torch.random.fork_rng():
             torch.default_generator.manual_seed(words("attack", seed, indices[0])[0])
-            found = kind.run(model, images, labels, eps=eps, bounds=bounds, seed=seed, indices=indices, **options)
+            found = kind.run(Task(model, images, labels, eps, bounds, seed, indices), **options)
     finally:
         for module in training:
             module.training = True
@@ -91,14 +90,14 @@ def attack(
     return within(found.detach(), images, kind.norm, eps, bounds)
 
 
-def within(found: Tensor, images: Tensor, norm: Norm, eps: float, bounds: tuple[float, float]) -> Tensor:
+def within(found: Tensor, images: Tensor, norm: Norm, eps: float, bounds: Bounds) -> Tensor:
     """What an attack may have found. In ℓ∞ a change is cut to the budget; in the other norms one that is too large by
     more than rounding is none, and the image is given back."""
     change = (found.clamp(*bounds) - images).flatten(1)
     if norm == "linf":
         change = change.clamp(-eps, eps)
     else:
-        size = torch.linalg.vector_norm(change, {"l2": 2, "l1": 1}[norm], dim=1, keepdim=True)
+        size = size_of(change, norm)[:, None]
         shrunk = change * (eps / size.clamp(min=1e-30)).clamp(max=1)
         change = torch.where(size <= eps * 1.01, shrunk, 0.0)
     return (images + change.view_as(images)).clamp(*bounds)
@@ -111,7 +110,7 @@ def _check(
     labels: Tensor,
     eps: float,
     steps: int | None,
-    bounds: tuple[float, float],
+    bounds: Bounds,
     options: dict[str, Any],
 ) -> None:
     if not 0 < eps < math.inf:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import InputError
+from .task import Task
 
 TARGETS = 9
 LOG = logging.getLogger("auto-attack")  # where it writes its warnings
@@ -24,81 +25,54 @@ class _Target(nn.Module):
             return self.model(images).clone()  # type: ignore[no-any-return]
 
 
-def _classes(model: nn.Module, images: Tensor, targets: int, least: int, name: str) -> int:
+def _targets(task: Task, wanted: int, least: int, name: str) -> int:
+    """As many other classes as are wanted, or as there are."""
     with torch.no_grad():
-        classes = model(images[:1]).shape[-1]
+        classes = task.model(task.images[:1]).shape[-1]
     if classes < least:
         raise InputError(f"{name} needs at least {least} classes; the model has {classes}")
-    return min(targets, classes - 1)
+    return min(wanted, classes - 1)
 
 
-def apgd_ce(model: nn.Module, images: Tensor, labels: Tensor, *, eps: float, seed: int, steps: int, **_: Any) -> Tensor:
+def _made(kind: Any, task: Task, **options: Any) -> Any:
+    """An attack of theirs, with a seed from the generator that `attack` has set."""
+    seed = int(torch.randint(2**31, ()))
+    return kind(_Target(task.model), eps=task.eps, seed=seed, device=task.images.device, **options)
+
+
+def apgd_ce(task: Task, *, steps: int) -> Tensor:
     from pyautoattack.autopgd_base import APGDAttack
 
-    made = APGDAttack(_Target(model), n_iter=steps, eps=eps, seed=_seed(), loss="ce", device=images.device, logger=LOG)
-    return made.perturb(images, labels)  # type: ignore[no-any-return]
+    return _made(APGDAttack, task, n_iter=steps, loss="ce", logger=LOG).perturb(task.images, task.labels)
 
 
-def apgd_t(
-    model: nn.Module,
-    images: Tensor,
-    labels: Tensor,
-    *,
-    eps: float,
-    seed: int,
-    steps: int,
-    targets: int = TARGETS,
-    **_: Any,
-) -> Tensor:
+def apgd_t(task: Task, *, steps: int, targets: int = TARGETS) -> Tensor:
     from pyautoattack.autopgd_base import APGDAttack_targeted
 
-    targets = _classes(model, images, targets, 4, "apgd-t")
-    made = APGDAttack_targeted(
-        _Target(model), n_iter=steps, eps=eps, seed=_seed(), n_target_classes=targets, device=images.device, logger=LOG
-    )
-    return made.perturb(images, labels)  # type: ignore[no-any-return]
+    targets = _targets(task, targets, 4, "apgd-t")
+    made = _made(APGDAttack_targeted, task, n_iter=steps, n_target_classes=targets, logger=LOG)
+    return made.perturb(task.images, task.labels)
 
 
-def fab_t(
-    model: nn.Module,
-    images: Tensor,
-    labels: Tensor,
-    *,
-    eps: float,
-    seed: int,
-    steps: int,
-    targets: int = TARGETS,
-    **_: Any,
-) -> Tensor:
+def fab_t(task: Task, *, steps: int, targets: int = TARGETS) -> Tensor:
     from pyautoattack.fab_pt import FABAttack_PT
 
-    targets = _classes(model, images, targets, 2, "fab-t")
-    made = FABAttack_PT(
-        _Target(model), n_iter=steps, eps=eps, seed=_seed(), targeted=True, n_target_classes=targets,
-        device=images.device,
-    )  # fmt: skip
-    return made.perturb(images, labels)  # type: ignore[no-any-return]
+    targets = _targets(task, targets, 2, "fab-t")
+    made = _made(FABAttack_PT, task, n_iter=steps, targeted=True, n_target_classes=targets)
+    return made.perturb(task.images, task.labels)
 
 
-def square(model: nn.Module, images: Tensor, labels: Tensor, *, eps: float, seed: int, steps: int, **_: Any) -> Tensor:
+@torch.no_grad()
+def square(task: Task, *, steps: int) -> Tensor:
     from pyautoattack.square import SquareAttack
 
-    with torch.no_grad():
-        made = SquareAttack(
-            _Target(model), n_queries=steps, eps=eps, seed=_seed(), resc_schedule=False, device=images.device
-        )
-        return made.perturb(images, labels)  # type: ignore[no-any-return]
+    return _made(SquareAttack, task, n_queries=steps, resc_schedule=False).perturb(task.images, task.labels)
 
 
-def standard(model: nn.Module, images: Tensor, labels: Tensor, *, eps: float, seed: int, **_: Any) -> Tensor:
+def standard(task: Task) -> Tensor:
     from pyautoattack import AutoAttack
 
-    targets = _classes(model, images, TARGETS, 4, "autoattack")
-    made = AutoAttack(_Target(model), eps=eps, seed=_seed(), device=images.device)
+    targets = _targets(task, TARGETS, 4, "autoattack")
+    made = _made(AutoAttack, task)
     made.apgd_targeted.n_target_classes = made.fab.n_target_classes = targets
-    return made.run_standard_evaluation(images, labels, batch_size=len(images))[0]  # type: ignore[no-any-return]
-
-
-def _seed() -> int:
-    """From the generator that `attack` has set."""
-    return int(torch.randint(2**31, ()))
+    return made.run_standard_evaluation(task.images, task.labels, batch_size=len(task.images))[0]

@@ -4,13 +4,12 @@ Each pair asks the model at x + δd and x − δd, d a random sign for every val
 is on average the gradient (Spall, 1992). A known implementation asks at 2x + δd instead.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ..._random import words
+from .task import Task
 
 PAIRS = 32  # at a time
 
@@ -36,35 +35,23 @@ def estimate_gradient(
 
 
 @torch.no_grad()
-def spsa(
-    model: nn.Module,
-    images: Tensor,
-    labels: Tensor,
-    *,
-    eps: float,
-    bounds: tuple[float, float],
-    seed: int,
-    indices: Sequence[int],
-    steps: int,
-    samples: int = 128,
-    **_: Any,
-) -> Tensor:
+def spsa(task: Task, *, steps: int, samples: int = 128) -> Tensor:
     """Adam on the margin in steps of ε/4, with queries 0.01 away from the image; one that has fallen is left alone."""
     found = []
-    for image, label, index in zip(images, labels, indices, strict=True):
-        generator = torch.Generator().manual_seed(words("attack", seed, index)[0])
+    for place, (image, label) in enumerate(zip(task.images, task.labels, strict=True)):
+        generator = task.generator(place)
 
         def loss(batch: Tensor, label: Tensor = label) -> Tensor:
-            return margin(model(batch), label.expand(len(batch)))
+            return margin(task.model(batch), label.expand(len(batch)))
 
         change = torch.zeros_like(image).requires_grad_()
-        adam = torch.optim.Adam([change], lr=eps / 4)
+        adam = torch.optim.Adam([change], lr=task.eps / 4)
         for _step in range(steps):
-            if loss((image + change).clamp(*bounds)[None])[0] < 0:
+            if loss((image + change).clamp(*task.bounds)[None])[0] < 0:
                 break
             change.grad = estimate_gradient(loss, image + change, delta=0.01, samples=samples, generator=generator)
             adam.step()
-            change.clamp_(-eps, eps)
-            change.copy_((image + change).clamp(*bounds) - image)
+            change.clamp_(-task.eps, task.eps)
+            change.copy_((image + change).clamp(*task.bounds) - image)
         found.append(image + change)
-    return torch.stack(found) if found else images
+    return torch.stack(found)
