@@ -8,11 +8,12 @@ BIN := $(VENV)/bin
 demo: $(VENV)/ready
 	$(BIN)/principal demo
 
+# Two workers with one thread each: most tests are too small for threads to help.
 test: lint
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
 
 test-all: lint
-	$(BIN)/pytest -m "not browser"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile -m "not browser"
 
 # Chromium comes from Debian's packages where they may be installed; elsewhere the one that is there is used.
 test-browser: $(VENV)/ready
