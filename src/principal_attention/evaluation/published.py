@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torchvision import transforms
 
+from .._tables import VALIDATION
 from ..errors import InputError
-from ..vision.data.folders import VALIDATION, class_folders
+from ..vision.data.folders import class_folders
 from ..vision.data.sources import Split, split_of
 from ..vision.models.classifier import View
 from .cases import Case, Columns, answers

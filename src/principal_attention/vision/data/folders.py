@@ -1,35 +1,15 @@
-"""Folders as people have them: parquet files named after their split, or ImageNet's class folders."""
+"""Images in class folders, as ImageNet has them."""
 
 import os
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import datasets
 
+from ..._tables import VALIDATION
 from ...errors import InputError
 from .pictures import EXTENSIONS
-
-VALIDATION = ("validation", "val", "valid", "dev", "test")  # what the second split is called, in this order
-
-
-def parquet_files(path: Path, names: Iterable[str]) -> dict[str, list[str]]:
-    """The parquet files at a path by split: train-00000.parquet, data/test.parquet, val/0.parquet, …"""
-    files = (
-        [path]
-        if path.is_file()
-        else sorted(found for depth in ("", "*/", "*/*/") for found in path.glob(f"{depth}*.parquet"))
-    )
-    known = dict.fromkeys([*names, "train", *VALIDATION])
-    splits: dict[str, list[str]] = {}
-    for file in files:
-        words = re.split(r"[^A-Za-z0-9]+", str(file.relative_to(path)) if file != path else "")
-        split = next((name for name in known if name in words), "train")
-        splits.setdefault(split, []).append(str(file))
-    if splits and path.is_dir() and _has_images(path):
-        return {}  # a stray table among images
-    return splits
 
 
 def class_folders(root: Path, names: Iterable[str]) -> dict[str, Any]:
@@ -72,6 +52,6 @@ def _images(folder: Path) -> Iterator[str]:
                 yield os.path.join(parent, name)
 
 
-def _has_images(root: Path) -> bool:
+def has_images(root: Path) -> bool:
     """Whether any folder below holds an image; most have theirs in the first class of the first split."""
     return any(True for name in _subfolders(root) for _ in _images(root / name))

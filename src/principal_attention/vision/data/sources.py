@@ -3,26 +3,16 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import datasets
-import pyarrow.parquet
 from PIL import Image
 
+from ..._tables import VALIDATION, Tables, choose, from_hub, from_parquet, measured, parquet_files
 from ...errors import InputError
 from .digits import digits
-from .folders import VALIDATION, class_folders, parquet_files
+from .folders import class_folders, has_images
 from .pictures import open_picture, to_mode
-
-
-class Table(NamedTuple):
-    """A split before its columns are looked at."""
-
-    rows: Any
-    length: int | None
-
-
-Tables = dict[str, Table]
 
 
 @dataclass(frozen=True)
@@ -94,17 +84,12 @@ def open_splits(
 def open_split(source: str, name: str | None = None, *, subset: str | None = None) -> Split:
     """One split of a source: the one of that name, else what it has for validation, else the only one."""
     tables = _open(source, subset, False, (name,) if name else ())
-    chosen = name or next((each for each in VALIDATION if each in tables), None)
-    if chosen is None:
-        if len(tables) > 1:
-            raise InputError(f"{source} has the splits {', '.join(tables)}; name one with --split")
-        (chosen,) = tables
-    return _split(tables, chosen, source, image=None, label=None, streaming=False)
+    return _split(tables, choose(tables, name, source), source, image=None, label=None, streaming=False)
 
 
 def split_of(rows: Any, source: str) -> Split:
     """A data set that is open already, as a split."""
-    return _split(_measured({"all": rows}), "all", source, image=None, label=None, streaming=False)
+    return _split(measured({"all": rows}), "all", source, image=None, label=None, streaming=False)
 
 
 def class_count(splits: Iterable[Split]) -> int:
@@ -124,47 +109,22 @@ def class_count(splits: Iterable[Split]) -> int:
 
 def _open(source: str, subset: str | None, streaming: bool, names: tuple[str, ...]) -> Tables:
     if source == "digits":
-        return _measured(digits())
+        return measured(digits())
     path = Path(source).expanduser()
     if not path.exists():
         if path.is_absolute() or source.startswith((".", "~")):
             raise InputError(f"there is nothing at {source}; expected a parquet file or a folder of images")
-        return _measured(_load(f"the data set {source}", source, subset, streaming=streaming))
+        return from_hub(source, subset, streaming=streaming)
     if path.is_file() and path.suffix != ".parquet":
         raise InputError(f"{source} is a file but not parquet; expected a parquet file or a folder of images")
     files = parquet_files(path, names)
-    if not files:
-        return _measured(class_folders(path, names))
-    # Each split by itself: opened together, all would get the class names of the first.
-    return {name: _parquet(source, found, streaming) for name, found in files.items()}
-
-
-def _parquet(source: str, files: list[str], streaming: bool) -> Table:
-    rows = _load(source, "parquet", None, streaming=streaming, data_files=files, split="train")
-    return Table(rows, sum(pyarrow.parquet.read_metadata(file).num_rows for file in files))
-
-
-def _load(what: str, name: str, subset: str | None, **options: Any) -> Any:
-    try:
-        return datasets.load_dataset(name, subset, **options)
-    except Exception as wrong:  # whatever the hub, the network, the file system or the format make of it
-        raise InputError(f"{what} cannot be opened: {' '.join(str(wrong).split())}") from wrong
-
-
-def _measured(tables: dict[str, Any]) -> Tables:
-    def length(name: str, rows: Any) -> int | None:
-        if hasattr(rows, "__len__"):
-            return len(rows)
-        told = (rows.info.splits or {}).get(name)  # a stream of the hub
-        return told.num_examples if told else None
-
-    return {name: Table(rows, length(name, rows)) for name, rows in tables.items()}
+    if files and path.is_dir() and has_images(path):
+        files = {}  # a stray table among images
+    return from_parquet(source, files, streaming=streaming) if files else measured(class_folders(path, names))
 
 
 def _split(tables: Tables, name: str, source: str, *, image: Any, label: Any, streaming: Any) -> Split:
-    if name not in tables:
-        raise InputError(f"{source} has no split {name!r}; it has {', '.join(tables)}")
-    rows, length = tables[name]
+    rows, length = tables[choose(tables, name, source)]
     if rows.features is None:
         rows = rows._resolve_features()  # a stream without a schema tells its types with its first rows
     features = rows.features

@@ -1,0 +1,83 @@
+"""Tables of examples, with `datasets` underneath: a name on the hub, or parquet files named after their split."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import datasets
+import pyarrow.parquet
+
+from .errors import InputError
+
+VALIDATION = ("validation", "val", "valid", "dev", "test")  # what the second split is called, in this order
+
+
+class Table(NamedTuple):
+    """A split before its columns are looked at."""
+
+    rows: Any  # a Dataset, or an IterableDataset when streaming
+    length: int | None  # None: a stream that does not say
+
+
+Tables = dict[str, Table]
+
+
+def from_hub(name: str, subset: str | None = None, *, streaming: bool = False) -> Tables:
+    return measured(_load(f"the data set {name}", name, subset, streaming=streaming))
+
+
+def from_parquet(source: str, files: dict[str, list[str]], *, streaming: bool = False) -> Tables:
+    """Each split by itself: opened together, all would get the class names of the first."""
+    return {
+        name: Table(
+            _load(source, "parquet", None, streaming=streaming, data_files=found, split="train"),
+            sum(pyarrow.parquet.read_metadata(file).num_rows for file in found),
+        )
+        for name, found in files.items()
+    }
+
+
+def parquet_files(path: Path, names: Iterable[str] = ()) -> dict[str, list[str]]:
+    """The parquet files at a path by split: train-00000.parquet, data/test.parquet, val/0.parquet, …"""
+    files = (
+        [path]
+        if path.is_file()
+        else sorted(found for depth in ("", "*/", "*/*/") for found in path.glob(f"{depth}*.parquet"))
+    )
+    known = dict.fromkeys([*names, "train", *VALIDATION])
+    splits: dict[str, list[str]] = {}
+    for file in files:
+        words = re.split(r"[^A-Za-z0-9]+", str(file.relative_to(path)) if file != path else "")
+        split = next((name for name in known if name in words), "train")
+        splits.setdefault(split, []).append(str(file))
+    return splits
+
+
+def choose(tables: Tables, name: str | None, source: str) -> str:
+    """The split of that name, else what there is for validation, else the only one."""
+    if name is not None and name not in tables:
+        raise InputError(f"{source} has no split {name!r}; it has {', '.join(tables)}")
+    chosen = name or next((each for each in VALIDATION if each in tables), None)
+    if chosen is None:
+        if len(tables) > 1:
+            raise InputError(f"{source} has the splits {', '.join(tables)}; name one with --split")
+        (chosen,) = tables
+    return chosen
+
+
+def measured(tables: dict[str, Any]) -> Tables:
+    def length(name: str, rows: Any) -> int | None:
+        if hasattr(rows, "__len__"):
+            return len(rows)
+        told = (rows.info.splits or {}).get(name)  # a stream of the hub
+        return told.num_examples if told else None
+
+    return {name: Table(rows, length(name, rows)) for name, rows in tables.items()}
+
+
+def _load(what: str, name: str, subset: str | None, **options: Any) -> Any:
+    try:
+        return datasets.load_dataset(name, subset, **options)
+    except Exception as wrong:  # whatever the hub, the network, the file system or the format make of it
+        raise InputError(f"{what} cannot be opened: {' '.join(str(wrong).split())}") from wrong
