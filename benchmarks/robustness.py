@@ -23,7 +23,8 @@ from principal_attention._files import read_jsonl, write_text
 from principal_attention.evaluation.compare import case_by_case, paired, percent
 from principal_attention.evaluation.masking import check_masking
 from principal_attention.evaluation.outcomes import Outcomes
-from principal_attention.report.evaluation import accuracy_rows, check_lines, corruption_tables, for_markdown, setting
+from principal_attention.report.evaluation import accuracy_rows, check_lines, corruption_tables, setting
+from principal_attention.report.tables import for_markdown
 
 DOCS, OUT = Path(__file__).parents[1] / "docs" / "results", Path("runs/robustness")
 SEEDS = range(3)

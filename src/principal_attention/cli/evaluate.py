@@ -30,7 +30,8 @@ from ..evaluation.published import SETS, find_sets, negative_case, open_imagenet
 from ..evaluation.run import Evaluation, Group, evaluate
 from ..evaluation.subject import Subject
 from ..recipes import read_recipe
-from ..report.evaluation import accuracy_rows, check_lines, comparison_rows, corruption_tables, for_terminal
+from ..report.evaluation import accuracy_rows, check_lines, comparison_rows, corruption_tables
+from ..report.tables import for_terminal
 from ..training.logs import make_progress
 from ..vision.attacks import ATTACKS
 from ..vision.corruptions import CORRUPTIONS, SEVERITIES, read_textures

@@ -3,15 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
-
 from ..evaluation.compare import Paired
 from ..evaluation.masking import Check, budget
 from ..evaluation.summary import corruption_groups
 from ..vision.corruptions import CORRUPTIONS
-
-Rows = list[list[str]]
+from .tables import Rows
 
 
 def accuracy_rows(records: Sequence[dict[str, Any]]) -> Rows:
@@ -71,21 +67,6 @@ def comparison_rows(found: Sequence[tuple[dict[str, Any], Paired]]) -> Rows:
             f"{pair.p:.3f}", pair.verdict(),
         ])  # fmt: skip
     return rows if len(rows) > 1 else []
-
-
-def for_terminal(rows: Rows, title: str) -> Table:
-    table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left")
-    for number, head in enumerate(rows[0]):
-        numeric = all(row[number][:1] in "+-0123456789–" for row in rows[1:])
-        table.add_column(head, justify="right" if numeric else "left", overflow="fold")
-    for row in rows[1:]:
-        table.add_row(*row)
-    return table
-
-
-def for_markdown(rows: Rows) -> str:
-    lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def check_lines(checks: Sequence[Check]) -> list[str]:

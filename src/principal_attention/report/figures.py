@@ -9,13 +9,19 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
+__all__ = ["accuracies", "answers", "curves", "embedded", "plt", "save"]
+
 COLOURS = ("#4c72b0", "#c44e52")
+
+
+def save(figure: Any, where: Any) -> None:
+    figure.savefig(where, format="png", dpi=130, bbox_inches="tight", metadata={"Software": None})
 
 
 def embedded(figure: Any) -> str:
     """The figure as the address of an <img>."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=130, bbox_inches="tight", metadata={"Software": None})
+    save(figure, buffer)
     plt.close(figure)
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
 

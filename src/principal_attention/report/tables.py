@@ -1,0 +1,21 @@
+"""Tables of words, for the terminal and for Markdown."""
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+Rows = list[list[str]]  # the first holds the names of the columns
+
+
+def for_terminal(rows: Rows, title: str) -> Table:
+    table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left")
+    for number, head in enumerate(rows[0]):
+        numeric = all(row[number][:1] in "+-0123456789–" for row in rows[1:])
+        table.add_column(head, justify="right" if numeric else "left", overflow="fold", no_wrap=number == 0)
+    for row in rows[1:]:
+        table.add_row(*row)
+    return table
+
+
+def for_markdown(rows: Rows) -> str:
+    lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
