@@ -5,7 +5,7 @@ import random
 import numpy as np
 import torch
 
-_USES = ("augmentation", "order", "mixing", "model", "noise", "corruption", "attack")
+_USES = ("augmentation", "order", "mixing", "model", "noise", "corruption", "attack", "null", "bootstrap")
 
 
 def words(use: str, *position: int, count: int = 2) -> list[int]:

@@ -176,6 +176,10 @@ class SelfAttention(nn.Module):
         self.proj = nn.Linear(dim, dim, bias=proj_bias)
         self.proj_drop = nn.Dropout(proj_drop)
 
+    def attend(self, parts: dict[str, Tensor], **options: Any) -> Tensor:
+        """The mechanism on its projections, each (B, H, N, D)."""
+        return self.mechanism.attend(parts, self.mixing, self.dim, **options)
+
     def extra_repr(self) -> str:
         return f"dim={self.dim}, num_heads={self.num_heads}, mechanism={self.mechanism}"
 
@@ -196,9 +200,8 @@ class SelfAttention(nn.Module):
         needs = self.mechanism.needs
         projected = self.get_submodule(needs)(x).reshape(b, n, len(needs), self.num_heads, -1)
         parts = dict(zip(needs, projected.permute(2, 0, 3, 1, 4), strict=True))  # each (B, H, N, D)
-        out = self.mechanism.attend(
-            parts, self.mixing, self.dim,
-            key_mask=None if key_mask is None else key_mask.unsqueeze(-2), attn_mask=attn_mask, is_causal=is_causal,
-            dropout_p=self.attn_drop if self.training else 0.0, cache=cache,
+        out = self.attend(
+            parts, key_mask=None if key_mask is None else key_mask.unsqueeze(-2), attn_mask=attn_mask,
+            is_causal=is_causal, dropout_p=self.attn_drop if self.training else 0.0, cache=cache,
         )  # fmt: skip
         return self.proj_drop(self.proj(out.transpose(1, 2).reshape(b, n, self.dim)))  # type: ignore[no-any-return]

@@ -69,7 +69,7 @@ def robustify(
 
 def restore(model: Model) -> Model:
     """Take RPC-Attention out again: the model computes, bit for bit, what it did before."""
-    modules = [module for module, _ in _find(model)]
+    modules = attention_modules(model)
     if (theirs := huggingface()) is not None:
         theirs.erase(model, modules)
     for module in model.modules():
@@ -88,6 +88,11 @@ def huggingface() -> Any:
         return None
     theirs.register()
     return theirs
+
+
+def attention_modules(model: nn.Module) -> list[nn.Module]:
+    """The attention modules that `robustify` counts as layers, in their order."""
+    return [module for module, _ in _find(model)]
 
 
 def _find(model: nn.Module) -> Found:

@@ -43,12 +43,8 @@ class Multihead(Robust):
         if query is not key or key is not value:
             raise InputError("RPC-Attention takes self-attention: query, key and value must be the same tensor")
         single, first = query.ndim == 2, own.batch_first or query.ndim == 2
-        x = query.unsqueeze(0) if single else query if first else query.transpose(0, 1)  # (B, N, C)
-        q, k, v = (
-            t.unflatten(-1, (own.num_heads, -1)).transpose(1, 2)  # (B, H, N, D)
-            for t in F.linear(x, own.in_proj_weight, own.in_proj_bias).chunk(3, dim=-1)
-        )
-        key_mask, mask, triangular = _masks(key_padding_mask, attn_mask, q)
+        q, k, v = project(self, query)
+        key_mask, mask, triangular = read_masks(key_padding_mask, attn_mask, q)
         out = self.rpc_attend(
             q, k, v, key_mask=key_mask, attn_mask=mask, is_causal=is_causal or triangular,
             dropout_p=own.dropout if self.training else 0.0,
@@ -57,12 +53,21 @@ class Multihead(Robust):
         return (out.squeeze(0) if single else out if first else out.transpose(0, 1)), None
 
 
+def project(module: Any, x: Tensor) -> list[Tensor]:
+    """The queries, keys and values, (B, H, N, D), that a `MultiheadAttention` makes of its input."""
+    x = x.unsqueeze(0) if x.ndim == 2 else x if module.batch_first else x.transpose(0, 1)  # (B, N, C)
+    return [
+        t.unflatten(-1, (module.num_heads, -1)).transpose(1, 2)
+        for t in F.linear(x, module.in_proj_weight, module.in_proj_bias).chunk(3, dim=-1)
+    ]
+
+
 def takes(module: nn.Module) -> bool:
     """Plain torch's own; a subclass with a forward of its own may do anything around it."""
     return isinstance(module, nn.MultiheadAttention) and type(module).forward is nn.MultiheadAttention.forward
 
 
-def _masks(padding: Tensor | None, mask: Tensor | None, q: Tensor) -> tuple[Tensor | None, Tensor | None, bool]:
+def read_masks(padding: Tensor | None, mask: Tensor | None, q: Tensor) -> tuple[Tensor | None, Tensor | None, bool]:
     """Key mask, attention mask and whether it is causal; in `MultiheadAttention` a boolean True means "not to see"."""
     if mask is not None:
         mask = mask.logical_not() if mask.dtype == torch.bool else mask

@@ -103,6 +103,10 @@ def train(
         if out is None and Path(recipe).is_dir():
             out = Path(recipe)  # a run, to be continued where it is
         done = run(checked, out, resume=resume)
+        if checked.track and RANK == 0:
+            from ..report.tracking import write_plot
+
+            typer.echo(f"kernel PCA over the epochs: {write_plot(done.folder)}")
     if RANK == 0:
         typer.echo(f"{done.folder}: top-1 {done.metrics['top1']:.2%}, {done.parameters:,} parameters")
 
@@ -159,6 +163,33 @@ def evaluate(
             corruptions=corruptions, severities=severities, frost_dir=frost_dir, imagenet_c=imagenet_c,
             attacks=attacks, eps=eps, eps_l2=eps_l2, eps_l1=eps_l1, steps=steps, targets=targets, samples=samples,
             protocol=protocol.value, gradients=gradients, source=source, ood=ood, seed=seed,
+        )  # fmt: skip
+
+
+@app.command()
+def analyze(
+    model: Annotated[str, typer.Argument(help="A run's folder, timm:NAME, timm:NAME@WEIGHTS or hf:FOLDER.")],
+    data: Annotated[
+        str | None, typer.Option(help="Hub name, parquet or image folder; for a run, its own held-out images.")
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="Of the data; else what it has for validation.")] = None,
+    images: Annotated[int, typer.Option("--images", "--texts", min=1, help="How many images or texts.")] = 100,
+    pack: Annotated[int | None, typer.Option(help="Join texts to pieces of so many tokens.")] = None,
+    prefixes: Annotated[str, typer.Option(help="For causal heads: rows with so many keys, as 64,128.")] = "",
+    batch_size: Annotated[int, typer.Option(min=1)] = 8,
+    seed: Annotated[int, typer.Option(min=0, help="Of the nulls and the bootstrap.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder for what is found; runs/analyze-MODEL if not given.")] = None,
+) -> None:
+    """Measure how far every attention head is from kernel PCA, beside nulls. Stopped, the same command goes on.
+
+    Example: principal analyze timm:deit_tiny_patch16_224 --data /path/to/imagenet --images 100
+    """
+    with _sentences("analyze"):
+        from .analyze import run_analyze
+
+        run_analyze(
+            model, out, data=data, split=split, count=images, pack=pack, prefixes=prefixes, batch_size=batch_size,
+            seed=seed,
         )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ class Subject:
         self.view = self.classifier.view
         self.network: nn.Module = self.classifier.model.to(device).eval().requires_grad_(False)
         self.on_pixels = OnPixels(self.network, self.view.mean, self.view.std).to(device)
-        self.name = _name(model)
+        self.name = name_of(model)
 
     def normalised(self, images: Tensor) -> Tensor:
         return (images - self.on_pixels.mean) / self.on_pixels.std
@@ -35,15 +35,19 @@ class Subject:
         )
 
     def fingerprint(self) -> str:
-        """Of the weights and of how they are used: another model, or the same one trained further, has another."""
-        seen = hashlib.sha256(f"{self.network} {self.view}".encode())
-        for name, tensor in self.network.state_dict().items():
-            seen.update(name.encode())
-            seen.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
-        return seen.hexdigest()[:16]
+        return fingerprint(self.network, self.view)
 
 
-def _name(model: str) -> str:
+def fingerprint(network: nn.Module, *used: object) -> str:
+    """Of the weights and of how they are used: another model, or the same one trained further, has another."""
+    seen = hashlib.sha256(" ".join(map(str, (network, *used))).encode())
+    for name, tensor in network.state_dict().items():
+        seen.update(name.encode())
+        seen.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return seen.hexdigest()[:16]
+
+
+def name_of(model: str) -> str:
     """How records call it: a timm model by its name, a folder by its own."""
     if model.startswith("timm:"):
         return model.removeprefix("timm:").partition("@")[0]

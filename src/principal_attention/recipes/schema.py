@@ -112,6 +112,7 @@ class Recipe(Section):
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()
     training: Training = Training()
+    track: Literal["kernel_pca"] | None = None  # log, each epoch, how far the heads are from kernel PCA
 
     @field_validator("name")
     @classmethod

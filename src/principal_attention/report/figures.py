@@ -9,7 +9,7 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
-__all__ = ["accuracies", "answers", "curves", "embedded", "plt", "save"]
+__all__ = ["COLOURS", "accuracies", "answers", "curves", "embedded", "plt", "save"]
 
 COLOURS = ("#4c72b0", "#c44e52")
 

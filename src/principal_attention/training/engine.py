@@ -44,8 +44,13 @@ class Task(Protocol):
 
 
 class Trainer:
-    def __init__(self, task: Task, recipe: Recipe, folder: Path, accelerator: Accelerator, log: Log):
+    def __init__(
+        self, task: Task, recipe: Recipe, folder: Path, accelerator: Accelerator, log: Log,
+        track: Callable[[nn.Module], dict[str, float]] | None = None,
+    ):  # fmt: skip
+        """`track` looks at the model before the first step and after every epoch; what it returns is logged."""
         self.task, self.recipe, self.folder, self.accelerator, self.log = task, recipe, folder, accelerator, log
+        self.track = track if accelerator.is_main_process else None
         self.step = 0
         self.total = task.plan.epoch_steps * recipe.schedule.epochs
         self.place = Place(accelerator.process_index, accelerator.num_processes)
@@ -77,6 +82,8 @@ class Trainer:
         """Train to the end and return the last evaluation."""
         self.log.start(self.step, self.total, self.resumed)
         try:
+            if self.step == 0:
+                self._track()
             with _signals(self._ask_to_stop):
                 return self._steps() if self.step < self.total else self._evaluate(0.0, again=True)
         finally:
@@ -172,9 +179,15 @@ class Trainer:
         if again:  # a finished run that is resumed; its metrics are logged
             return metrics
         self.log.line({"step": self.step, "epoch": epoch, **{f"validation_{k}": v for k, v in metrics.items()}})
+        self._track()
         shown = " · ".join(f"{name} {value:.4g}" for name, value in metrics.items())
         self.log.say(f"epoch {epoch} of {self.recipe.schedule.epochs} · {shown} · {seconds / 60:.1f} minutes")
         return metrics
+
+    def _track(self) -> None:
+        if self.track is not None:
+            epoch = self.step // self.task.plan.epoch_steps
+            self.log.line({"step": self.step, "epoch": epoch, **self.track(self.best_weights)})
 
     def _save(self) -> None:
         if not self.accelerator.is_main_process:

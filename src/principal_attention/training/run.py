@@ -20,6 +20,7 @@ from ..vision.models.vit import count_parameters
 from .engine import Trainer
 from .images import ImageTask
 from .logs import Log, RunLog
+from .track import KernelPCATracker
 
 # What a checkpoint's position and weights only make sense with; everything else may change when a run is resumed.
 _FIXED = ("model", "init_from", "robustify", "data", "seed")
@@ -47,7 +48,8 @@ def train(
     _check_folder(folder, recipe, resume, log)
     accelerator.wait_for_everyone()  # the others look at the folder before the first one writes to it
     task = ImageTask(recipe, accelerator.num_processes)
-    trainer = Trainer(task, recipe, folder, accelerator, log)
+    track = KernelPCATracker(task.held) if recipe.track else None
+    trainer = Trainer(task, recipe, folder, accelerator, log, track)
     trainer.begin(resume)
     if main:  # from here on the folder is a run's: nothing of the recipe is wrong
         write_recipe(folder / "recipe.yaml", recipe)

@@ -13,6 +13,8 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from ...adapt import notes, robustify
+from ...adapt.choice import Choice
+from ...adapt.models import attention_modules
 from ...errors import InputError
 from ...pursuit import Pursuit
 from . import names  # noqa: F401  (registers them)
@@ -71,6 +73,19 @@ def load_classifier(model: str) -> Classifier:
     _try(made)
     made.model.eval()
     return made
+
+
+def untrained_classifier(like: Classifier) -> nn.Module:
+    """The same network with new random weights, in evaluation mode."""
+    model: Any = like.model
+    if isinstance(model, HuggingFace):
+        made: nn.Module = HuggingFace(type(model.network)(model.network.config))
+    else:
+        made = timm.create_model(model.pretrained_cfg["architecture"], num_classes=like.view.num_classes, **like.args)
+        if (choice := notes.read(model)) is not None:
+            notes.write(made, Choice.from_json(choice, len(attention_modules(made))))
+            robustify(made)
+    return made.to(next(model.parameters()).device).eval().requires_grad_(False)
 
 
 def _pretrained(model: str, classes: int | None, args: dict[str, Any], image_size: int | None) -> Classifier:

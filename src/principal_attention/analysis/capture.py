@@ -1,0 +1,279 @@
+"""Looking at the queries, keys, values and outputs of every attention call, without changing what a model computes.
+
+A module is watched through the call its own forward makes: our mechanisms, transformers' attention interface,
+`scaled_dot_product_attention`, or softmax(q kᵀ) v written out. The calls themselves go through as they are.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from .._sdpa import as_bias, merge_masks
+from ..adapt.masks import visible_keys
+from ..adapt.models import attention_modules, huggingface
+from ..adapt.multihead import project, read_masks
+from ..adapt.registry import calls
+from ..adapt.swap import Robust
+from ..errors import InputError
+from ..kernel_pca import gram_spectrum, theorem_values
+from ..modules import SelfAttention
+
+
+@dataclass(frozen=True)
+class Heads:
+    """One attention call: tensors (B, H, N, D), detached; `key_mask` (B, N) is True for real tokens."""
+
+    layer: int
+    queries: Tensor
+    keys: Tensor
+    values: Tensor
+    outputs: Tensor
+    scale: float
+    causal: bool = False
+    key_mask: Tensor | None = None
+
+    def sequences(self) -> Iterator[tuple[slice, "Heads"]]:
+        """Parts of the batch without padding, each with its place in the batch: all of it where there is none."""
+        if self.key_mask is None or bool(self.key_mask.all()):
+            yield slice(0, len(self.keys)), self
+            return
+        for number, real in enumerate(self.key_mask):
+            q, k, v, out = (
+                t[number : number + 1, :, real] for t in (self.queries, self.keys, self.values, self.outputs)
+            )
+            alone = replace(self, queries=q, keys=k, values=v, outputs=out, key_mask=None)
+            yield slice(number, number + 1), alone
+
+    def split(self, rows: slice, pieces: int) -> Iterator[tuple[slice, "Heads"]]:
+        """The batch, which is these rows of a larger one, in so many pieces."""
+        step = -(-len(self.keys) // pieces)
+        for start in range(0, len(self.keys), step):
+            piece = slice(start, start + step)
+            q, k, v, out = (t[piece] for t in (self.queries, self.keys, self.values, self.outputs))
+            there = slice(rows.start + start, min(rows.stop, rows.start + start + step))
+            yield there, replace(self, queries=q, keys=k, values=v, outputs=out, key_mask=None)
+
+
+Receive = Callable[[Heads], None]
+
+
+@contextmanager
+def capture(model: nn.Module, receive: Receive) -> Iterator[int]:
+    """While this is open, `receive` is given every attention call of the model; yields how many layers it has."""
+    modules = attention_modules(model)
+    if not modules:
+        raise InputError(
+            f"{type(model).__name__} holds no attention that is known; name its class with "
+            "principal_attention.adapt.register if it attends once, and within one sequence"
+        )
+    with ExitStack() as stack:
+        interface = _Interface(stack)
+        for layer, module in enumerate(modules):
+            watch = _Watch(layer, receive)
+            if isinstance(module, SelfAttention):
+                _replace(stack, module, "attend", watch.mechanism(module.attend))
+            elif isinstance(module, Robust):
+                _replace(stack, module, "rpc_attend", watch.pursuit(module.rpc_attend))
+            elif isinstance(module, nn.MultiheadAttention):
+                stack.callback(module.register_forward_hook(watch.multihead, with_kwargs=True).remove)
+            elif calls(type(module), "ALL_ATTENTION_FUNCTIONS"):
+                interface.watches[id(module)] = watch
+            else:
+                _look(stack, module, watch)
+        yield len(modules)
+
+
+def _replace(stack: ExitStack, module: nn.Module, name: str, value: Any) -> None:
+    """A method of this instance, until the stack is closed."""
+    module.__dict__[name] = value
+    stack.callback(module.__dict__.pop, name)
+
+
+class _Watch:
+    def __init__(self, layer: int, receive: Receive):
+        self.layer, self.receive = layer, receive
+
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, out: Tensor, *, mask: Tensor | None = None,
+        key_mask: Tensor | None = None, causal: bool = False, scale: float | None = None,
+    ) -> None:  # fmt: skip
+        """`out` (B, H, N, D); `mask` as `scaled_dot_product_attention` takes it."""
+        q, k, v, out = (t.detach() for t in (q, k, v, out))
+        if k.shape[-3] != q.shape[-3]:  # grouped queries share their keys
+            k, v = (t.repeat_interleave(q.shape[-3] // k.shape[-3], dim=-3) for t in (k, v))
+        if q.shape[-2] != k.shape[-2]:
+            raise InputError(
+                f"layer {self.layer} has {q.shape[-2]} queries and {k.shape[-2]} keys; expected self-attention within "
+                "one sequence, and no cache"
+            )
+        if mask is not None:
+            seen, triangular = visible_keys(mask, q, k.shape[-2])
+            assert seen is not None
+            causal = causal or triangular
+            self._refuse_more(mask, seen, causal)
+            key_mask = seen if key_mask is None else key_mask & seen
+        if key_mask is not None:
+            key_mask = key_mask[:, 0] if key_mask.ndim == 3 else key_mask  # the same for all heads
+            key_mask = key_mask.expand(len(q), -1)
+        scale = k.shape[-1] ** -0.5 if scale is None else scale
+        self.receive(Heads(self.layer, q, k, v, out, scale, causal, key_mask))
+
+    def _refuse_more(self, mask: Tensor, seen: Tensor, causal: bool) -> None:
+        """A bias, or a mask that differs from row to row, is no kernel of q and k."""
+        bias = as_bias(mask, torch.float32)
+        assert bias is not None
+        padding = torch.where(seen, 0.0, -math.inf).unsqueeze(-2).expand(bias.shape)
+        if causal:
+            padding = padding.masked_fill(torch.ones_like(bias, dtype=torch.bool).triu(1), -math.inf)
+        if not torch.equal(bias.clamp(min=-1e4).nan_to_num(), padding.clamp(min=-1e4)):
+            raise InputError(self.biased())
+
+    def biased(self) -> str:
+        return (
+            f"layer {self.layer} adds a bias to its logits, or hides keys from some rows only; kernel PCA has one "
+            "kernel of q and k for all rows"
+        )
+
+    def mechanism(self, attend: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        """Around a `SelfAttention`'s `attend`; a mechanism without queries has its keys for them."""
+
+        def look(parts: dict[str, Tensor], **options: Any) -> Tensor:
+            out, k, padding = attend(parts, **options), parts["k"], options.get("key_mask")
+            v = parts["v"] if "v" in parts else _theorem(k, out.shape[-1])
+            self(
+                parts.get("q", k), k, v, out, mask=options.get("attn_mask"),
+                causal=bool(options.get("is_causal")), key_mask=None if padding is None else padding.squeeze(-2),
+            )  # fmt: skip
+            return out
+
+        return look
+
+    def pursuit(self, attend: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        """Around what `robustify` put in."""
+
+        def look(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+            out = attend(q, k, v, **options)
+            self(
+                q, k, v, out, mask=options.get("attn_mask"), key_mask=options.get("key_mask"),
+                causal=bool(options.get("is_causal")), scale=options.get("scale"),
+            )  # fmt: skip
+            return out
+
+        return look
+
+    def multihead(self, module: Any, args: Any, kwargs: Any, _out: Any) -> None:
+        """`torch.nn.MultiheadAttention` shows no call of its own: the same once more, beside it."""
+        names = ("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask")
+        given = dict(zip(names, args, strict=False)) | kwargs
+        q, k, v = project(module, given["query"])
+        key_mask, mask, triangular = read_masks(given.get("key_padding_mask"), given.get("attn_mask"), q)
+        both, _ = merge_masks(k, key_mask, mask, False, rows=q.shape[-2])
+        out = F.scaled_dot_product_attention(q, k, v, both)
+        self(q, k, v, out, mask=mask, key_mask=key_mask, causal=triangular)
+
+
+class _Interface:
+    """transformers hands its layers a function that attends; while something is watched, one that looks on too."""
+
+    def __init__(self, stack: ExitStack):
+        self.watches: dict[int, _Watch] = {}
+        if huggingface() is None:
+            return
+        from transformers import AttentionInterface
+
+        original = AttentionInterface.get_interface
+
+        def get_interface(found: Any, *args: Any, **kwargs: Any) -> Any:
+            return self._looking(original(found, *args, **kwargs))
+
+        AttentionInterface.get_interface = get_interface  # type: ignore[method-assign, assignment]
+        stack.callback(setattr, AttentionInterface, "get_interface", original)
+
+    def _looking(self, attend: Any) -> Any:
+        def look(
+            module: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Any = None, *args: Any, **kwargs: Any
+        ) -> Any:
+            out = attend(module, q, k, v, mask, *args, **kwargs)
+            watch = self.watches.get(id(module))
+            if watch is not None:
+                causal = kwargs.get("is_causal")
+                if causal is None:
+                    causal = getattr(module, "is_causal", False) and q.shape[-2] > 1
+                padding = mask[:, None] if mask is not None and mask.ndim == 2 else None
+                watch(
+                    q, k, v, out[0].transpose(1, 2), mask=None if padding is not None else mask, causal=bool(causal),
+                    key_mask=None if padding is None else padding.bool().squeeze(1), scale=kwargs.get("scaling"),
+                )  # fmt: skip
+            return out
+
+        return look
+
+
+def _theorem(keys: Tensor, width: int) -> Tensor:
+    """The values of `KernelPCAValues`, which has no projection for them."""
+    count = min(width, keys.shape[-2] - 1)
+    _, values = theorem_values(gram_spectrum(keys.detach().double(), keys.shape[-1] ** -0.5), count)
+    return F.pad(values, (0, width - count))
+
+
+def _look(stack: ExitStack, module: nn.Module, watch: _Watch) -> None:
+    """timm's, or any module whose forward attends once, fused or written out."""
+    looking = _Look(module, watch)
+
+    def begin(*_: Any) -> None:
+        looking.__enter__()
+
+    def end(*_: Any) -> None:
+        looking.__exit__(None, None, None)
+
+    stack.callback(module.register_forward_pre_hook(begin).remove)
+    stack.callback(module.register_forward_hook(end, always_call=True).remove)
+
+
+class _Look(TorchFunctionMode):
+    """Sees the fused call, or the two products around a softmax."""
+
+    def __init__(self, module: nn.Module, watch: _Watch):
+        super().__init__()
+        self.module, self.watch = module, watch
+        self.product: tuple[Tensor, Tensor, Tensor] | None = None  # q, kᵀ and what they make
+        self.attending: tuple[Tensor, Tensor, float] | None = None  # q, k and the scale, once there was a softmax
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        name = getattr(func, "__name__", "")
+        if func is F.scaled_dot_product_attention:
+            self._fused(out, *args, **(kwargs or {}))
+        elif name == "softmax" and self.product is not None and args[0].shape == self.product[2].shape:
+            self.attending, self.product = self._logits(*self.product, args[0]), None
+        elif name in ("__matmul__", "matmul"):
+            if self.attending is None:
+                self.product = (args[0], args[1], out)
+            else:
+                q, k, scale = self.attending
+                self.attending = None
+                self.watch(q, k, args[1], out, scale=scale)
+        return out
+
+    def _logits(self, q: Tensor, k: Tensor, product: Tensor, logits: Tensor) -> tuple[Tensor, Tensor, float]:
+        """Where attention is written out, its scale is in q or comes after the product: in the kernel it is one."""
+        scale = float(getattr(self.module, "scale", k.shape[-2] ** -0.5))
+        factor = 1.0
+        if logits is not product:
+            factor = float((logits * product).sum() / product.square().sum().clamp(min=1e-30))
+            if not torch.allclose(logits, factor * product, rtol=1e-3, atol=1e-4):
+                raise InputError(self.watch.biased())
+        return q * (factor / scale), k.mT, scale
+
+    def _fused(
+        self, out: Tensor, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
+    ) -> None:  # fmt: skip
+        self.watch(query, key, value, out, mask=attn_mask, causal=is_causal, scale=scale)

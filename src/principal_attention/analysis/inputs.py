@@ -1,0 +1,118 @@
+"""What is shown to a model while its heads are looked at: numbered images or texts, and the same network untrained."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from .._random import seed_all
+from ..errors import InputError
+from ..evaluation.images import Images
+from ..evaluation.subject import Subject, name_of
+from ..language.load import load_encoder
+from ..language.texts import open_texts, packed, sentences
+from ..vision.models.load import untrained_classifier
+
+
+class Batch(NamedTuple):
+    number: int
+    examples: list[int]  # numbers in the data, which random numbers depend on
+    given: dict[str, Tensor]
+
+
+class Inputs(Protocol):
+    """A model and what it is shown."""
+
+    name: str  # of the model, in records
+    data: str
+    unit: str  # what an example is called
+    network: nn.Module
+
+    def __len__(self) -> int: ...
+
+    def batches(self, size: int, wanted: Sequence[int]) -> Iterator[Batch]: ...
+
+    def show(self, network: nn.Module, batch: Batch) -> None: ...
+
+    def untrained(self, seed: int) -> nn.Module:
+        """The same network at its initialisation."""
+
+
+class ImageInputs:
+    unit = "images"
+
+    def __init__(self, subject: Subject, images: Images, data: str, count: int):
+        self.subject, self.images, self.data = subject, images, data
+        self.name, self.network = subject.name, subject.network
+        self.count = min(count, len(images))
+
+    def __len__(self) -> int:
+        return self.count
+
+    def batches(self, size: int, wanted: Sequence[int]) -> Iterator[Batch]:
+        for batch in self.images.batches(size, wanted, 0):
+            kept = batch.first(max(0, self.count - batch.number * size))
+            seen = self.subject.normalised(kept.images.to(self.subject.on_pixels.mean.device))
+            yield Batch(batch.number, kept.indices, {"pixels": seen})
+
+    def show(self, network: nn.Module, batch: Batch) -> None:
+        network(batch.given["pixels"])
+
+    def untrained(self, seed: int) -> nn.Module:
+        seed_all("null", seed)
+        return untrained_classifier(self.subject.classifier)
+
+
+class TextInputs:
+    unit = "texts"
+
+    def __init__(
+        self, model: str, source: str, *, split: str | None = None, count: int, pack: int | None = None,
+        device: torch.device | str = "cpu",
+    ):  # fmt: skip
+        self.tokenizer, network = load_encoder(model)
+        self.network = network.to(device).requires_grad_(False)
+        self.name, self.device = name_of(model), device
+        texts, name = open_texts(source, split)
+        self.data = f"{Path(source).name}/{name}"
+        config = network.config
+        width = config.hidden_size // config.num_attention_heads
+        most = int(getattr(config, "max_position_embeddings", 512))
+        if pack is not None and not width + 2 <= pack <= most:
+            raise InputError(f"--pack is {pack}; expected from {width + 2} to {most} tokens for this model")
+        pieces = (
+            packed(texts, self.tokenizer, pack)
+            if pack
+            else sentences(texts, self.tokenizer, at_least=width + 2, at_most=most)
+        )
+        self.pieces = [piece for piece, _ in zip(pieces, range(count), strict=False)]
+        if not self.pieces:
+            raise InputError(
+                f"no text of {self.data} has the {width + 2} tokens that heads of {width} columns need; "
+                "--pack 128 joins texts to pieces of 128 tokens"
+            )
+
+    def __len__(self) -> int:
+        return len(self.pieces)
+
+    def batches(self, size: int, wanted: Sequence[int]) -> Iterator[Batch]:
+        for number in wanted:
+            examples = list(range(number * size, min(len(self), (number + 1) * size)))
+            longest = max(len(self.pieces[i]) for i in examples)
+            tokens = torch.zeros(len(examples), longest, dtype=torch.long)
+            mask = torch.zeros_like(tokens)
+            for row, example in enumerate(examples):
+                piece = self.pieces[example]
+                tokens[row, : len(piece)], mask[row, : len(piece)] = torch.tensor(piece), 1
+            given = {"input_ids": tokens, "attention_mask": mask}
+            yield Batch(number, examples, {name: each.to(self.device) for name, each in given.items()})
+
+    def show(self, network: nn.Module, batch: Batch) -> None:
+        network(**batch.given)
+
+    def untrained(self, seed: int) -> nn.Module:
+        seed_all("null", seed)
+        network: Any = type(self.network)
+        return network(self.network.config).to(self.device).eval().requires_grad_(False)  # type: ignore[no-any-return]

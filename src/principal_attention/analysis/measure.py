@@ -1,0 +1,80 @@
+"""Every number of one attention call: of the head's own values, and of values that know nothing of its keys."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from .._random import words
+from ..errors import InputError, NonFiniteError
+from .axes import Axes, Numbers
+from .capture import Heads
+from .printed import authors_projection_loss, gamma_differences
+from .similarity import Reference
+from .values import measure_coefficients, measure_outputs
+
+NULLS = ("random", "shuffled", "untrained")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Numbers and curves by what stands for the values: `none` is the head's own, the others are nulls.
+
+    Numbers are (B, H); a curve is (B, H, points).
+    """
+
+    numbers: dict[str, Numbers]
+    curves: dict[str, Numbers]
+
+
+def measure(heads: Heads, *, examples: Sequence[int], seed: int = 0, nulls: Sequence[str] = NULLS[:2]) -> Measured:
+    """All of it in float64. `examples` numbers the batch: what is random depends on the seed and the number alone."""
+    q, k, v = (t.double() for t in (heads.queries, heads.keys, heads.values))
+    n, width = k.shape[-2], v.shape[-1]
+    if n < width + 2:
+        raise InputError(
+            f"the sequence has {n} tokens and the heads' values {width} columns, which span all there is; "
+            f"expected at least {width + 2} tokens"
+        )
+    if not all(torch.isfinite(t).all() for t in (q, k, v)):
+        raise NonFiniteError(f"the queries, keys or values of layer {heads.layer} hold NaN or infinity")
+    axes = Axes(q, k, width, heads.scale)
+    reference = Reference(axes.values)
+    numbers = {"none": axes.numbers() | {"j_proj_authors": authors_projection_loss(q, k, v, heads.scale)}}
+    leading = axes.relative[..., :width] * axes.spectrum.log_scale.exp()
+    curves: dict[str, Numbers] = {"none": {"eigenvalue": leading}}
+    for null in ("none", *nulls):
+        values = v if null == "none" else stand_in(null, v, heads.layer, examples, seed)
+        found, columns = measure_coefficients(axes, values)
+        gamma, mean, deviation = gamma_differences(axes, columns)
+        found |= gamma | measure_outputs(axes, values) | reference.numbers(values, ordered=null != "shuffled")
+        numbers.setdefault(null, {}).update(found)
+        curves.setdefault(null, {}).update(gamma_mean=mean, gamma_std=deviation)
+    return Measured(numbers, curves)
+
+
+def stand_in(null: str, values: Tensor, layer: int, examples: Sequence[int], seed: int) -> Tensor:
+    """Gaussian values, or the head's own with the tokens they belong to mixed up."""
+    made = []
+    for example, own in zip(examples, values, strict=True):
+        random = torch.Generator().manual_seed(words("null", seed, layer, example)[0])
+        if null == "random":
+            made.append(torch.randn(own.shape, generator=random, dtype=own.dtype).to(own.device))
+        else:
+            made.append(own[:, torch.randperm(own.shape[-2], generator=random)])
+    return torch.stack(made)
+
+
+def prefixes(heads: Heads, lengths: Sequence[int]) -> list[tuple[int, Heads]]:
+    """A causal head has another g for every query: each of these rows with the keys it sees, as a head of its own."""
+    return [
+        (
+            length,
+            replace(
+                heads, queries=heads.queries[..., length - 1 : length, :], keys=heads.keys[..., :length, :],
+                values=heads.values[..., :length, :], outputs=heads.outputs[..., length - 1 : length, :], causal=False,
+            ),
+        )
+        for length in lengths
+    ]  # fmt: skip

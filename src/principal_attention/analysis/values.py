@@ -1,0 +1,101 @@
+"""How a head's values compare with those of Theorem 1: as coefficients, as a subspace, and by what comes out."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from .axes import Axes, Numbers
+
+RANKS = (1, 2, 4, 8, 16, 32, 64)
+
+
+def coefficients(axes: Axes, values: Tensor) -> tuple[Tensor, Tensor]:
+    """Â = (I − 1_N) G⁻¹V with columns of length one, and the share of G⁻¹V that (I − 1_N) throws away.
+
+    The paper writes (I − 1_N)⁻¹, but a projector has no inverse: what V has outside its range no coefficients give.
+    """
+    log_g = axes.spectrum.log_g
+    weighted = (log_g - log_g.amax(-1, keepdim=True)).exp().unsqueeze(-1) * values
+    mean = weighted.mean(-2, keepdim=True)
+    lost = axes.tokens * mean.square().sum((-2, -1)) / _positive(weighted.square().sum((-2, -1)))
+    centred = weighted - mean
+    return centred / _positive(centred.norm(dim=-2, keepdim=True)), lost
+
+
+def measure_coefficients(axes: Axes, values: Tensor) -> tuple[Numbers, Tensor]:
+    """Are the columns of Â eigenvectors, and do they span the leading ones? Also returns the columns."""
+    columns, lost = coefficients(axes, values)
+    along = axes.spectrum.vectors.mT @ columns  # in the basis of eigenvectors the Gram matrix is diagonal
+    eigenvalues = axes.relative.unsqueeze(-1)
+    image = eigenvalues * along
+    rayleigh = (along * image).sum(-2, keepdim=True) / _positive(along.square().sum(-2, keepdim=True))
+    size = image.norm(dim=-2)
+    residual = (image - rayleigh * along).norm(dim=-2) / _positive(size)
+    there = size > 0  # a column of zeros says nothing; nothing but such columns is no eigenvector
+    residual = torch.where(there.any(-1), (residual * there).sum(-1) / there.sum(-1).clamp(min=1), 1.0)
+    basis = orthonormal(along)
+    mapped = eigenvalues * basis
+    inside = basis @ (basis.mT @ mapped)
+    found = {
+        "infeasible_share": lost,
+        "rayleigh_residual": residual,
+        "subspace_residual": (mapped - inside).norm(dim=(-2, -1)) / _positive(mapped.norm(dim=(-2, -1))),
+    }
+    return found | _against_leading(axes, basis), columns
+
+
+def _against_leading(axes: Axes, basis: Tensor) -> Numbers:
+    """Principal angles between span(Â) and the leading eigenvectors; `overlap` is their mean squared cosine."""
+    top = basis[..., : axes.count, :] * axes.kept.unsqueeze(-1)
+    there = axes.kept.sum(-1).clamp(min=1)
+    cosines = torch.linalg.eigvalsh(top @ top.mT).clamp(0, 1).flip(-1).sqrt()  # the axes that are not there come last
+    degrees = cosines.arccos() * (180 / math.pi)
+    held = top.square().sum(-1)  # of each eigenvector, how much lies in the span
+    found = {
+        "overlap": held.sum(-1) / there,
+        "angle_smallest": degrees[..., 0],
+        "angle_median": degrees.gather(-1, (there.unsqueeze(-1) - 1) // 2).squeeze(-1),
+    }
+    for rank in RANKS:
+        if rank <= axes.count:
+            found[f"overlap_{rank}"] = held[..., :rank].sum(-1) / there.clamp(max=rank)
+    return found
+
+
+def measure_outputs(axes: Axes, values: Tensor) -> Numbers:
+    """Are the outputs h the projections h* of kernel PCA, as they are or after the best linear map?
+
+    The map may be any, since the layer's output projection could hold it.
+    """
+    outputs = axes.attention @ values
+    feature = axes.log_feature.exp().mean(-1)
+    size = outputs.square().sum(-1)
+    count = axes.count
+    across = outputs[..., :count] * axes.outputs[..., : outputs.shape[-1]]
+    inside = orthonormal(outputs).mT @ axes.outputs
+    explained = inside.square().sum((-2, -1))
+    whole = axes.outputs.square().sum((-2, -1))
+    rows = outputs.shape[-2]
+    found = {
+        "h_norm": size.mean(-1),
+        "j_proj": feature - size.mean(-1),
+        "violation_share": (size.log() > axes.log_feature).double().mean(-1),
+        "residual": feature - 2 * across.sum(-1).mean(-1) + size.mean(-1),
+    }
+    if rows > 1:  # one row is explained by any one column
+        found |= {"residual_best": feature - explained / rows, "explained_share": explained / _positive(whole)}
+    return found
+
+
+def orthonormal(columns: Tensor) -> Tensor:
+    """An orthonormal basis of the columns' span; columns that depend on earlier ones become zero."""
+    unit = columns / _positive(columns.norm(dim=-2, keepdim=True))
+    basis, triangle = torch.linalg.qr(unit)
+    size = triangle.diagonal(dim1=-2, dim2=-1).abs()
+    tolerance = torch.finfo(columns.dtype).eps * max(columns.shape[-2:])
+    return basis * (size > tolerance).unsqueeze(-2)
+
+
+def _positive(x: Tensor) -> Tensor:
+    return x.clamp(min=torch.finfo(x.dtype).tiny)

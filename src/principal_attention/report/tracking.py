@@ -1,0 +1,51 @@
+"""How far a model's heads were from kernel PCA while it trained, from the run's log."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .._files import read_jsonl, replacing
+from .figures import COLOURS, plt, save
+
+PANELS = {
+    "j_proj": "J_proj as printed",
+    "log_j_proj_authors": "log J_proj as in the paper's code",
+    "overlap": "overlap with the leading axes",
+    "rayleigh_residual": "Rayleigh residual",
+}
+
+
+def read_track(folder: Path) -> list[dict[str, Any]]:
+    """The lines of a run's log that `track: kernel_pca` wrote, one an epoch, the first before training."""
+    return [line for line in read_jsonl(folder / "metrics.jsonl") if "kernel_pca_overlap" in line]
+
+
+def write_plot(folder: Path) -> Path:
+    """`kernel_pca.png` in the run's folder."""
+    path = folder / "kernel_pca.png"
+    figure = draw({folder.name: [read_track(folder)]})
+    with replacing(path) as partial:
+        save(figure, partial)
+    plt.close(figure)
+    return path
+
+
+def draw(runs: Mapping[str, Sequence[list[dict[str, Any]]]]) -> Any:
+    """Panels over epochs; a colour a name, a line a run."""
+    figure, axes = plt.subplots(2, 2, figsize=(8, 5), sharex=True)
+    for axis, (metric, title) in zip(axes.flat, PANELS.items(), strict=True):
+        for (name, found), colour in zip(runs.items(), COLOURS, strict=False):
+            for number, lines in enumerate(found):
+                epochs = [line["epoch"] for line in lines]
+                values = [line[f"kernel_pca_{metric}"] for line in lines]
+                axis.plot(epochs, values, "o-", color=colour, markersize=3, label=None if number else name)
+                if metric == "overlap":
+                    null = [line["kernel_pca_overlap_random"] for line in lines]
+                    axis.plot(epochs, null, ":", color=colour, label=None if number else f"{name}, random values")
+        axis.set_title(title, fontsize=10)
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[1, 0].legend(frameon=False, fontsize=7)
+    for axis in axes[1]:
+        axis.set_xlabel("epoch")
+    figure.tight_layout()
+    return figure

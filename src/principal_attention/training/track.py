@@ -1,0 +1,54 @@
+"""What is watched while a model trains, on a fixed batch of held-out examples: `track: kernel_pca` in a recipe.
+
+The paper's Figure 1 is the projection loss over the epochs; beside it stands how much of the leading principal axes the
+values span, and how much random values would.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..analysis import Heads, capture, measure
+from ..errors import InputError
+from ..vision.data import stack
+from ..vision.data.examples import Examples
+
+EXAMPLES = 16
+WATCHED = {  # what is logged of each layer, by which null's name
+    "j_proj": "none", "phi_norm": "none", "h_norm": "none", "rayleigh_residual": "none", "overlap": "none",
+    "overlap_random": "random",
+}  # fmt: skip
+
+
+class KernelPCATracker:
+    def __init__(self, held: Examples):
+        found = stack([held[index, index] for index in range(min(EXAMPLES, len(held)))])
+        if isinstance(found, InputError):
+            raise found
+        self.images: Tensor = found[0]
+
+    @torch.no_grad()
+    def __call__(self, model: nn.Module) -> dict[str, float]:
+        """Means over layers and heads as `kernel_pca_METRIC`, over a layer's heads as `kernel_pca_METRIC_LAYER`."""
+        layers: list[dict[str, float]] = []
+
+        def receive(heads: Heads) -> None:
+            found: dict[str, Any] = measure(heads, examples=range(len(self.images)), nulls=("random",)).numbers
+            layer = {name: found[null][name.removesuffix("_random")].mean().item() for name, null in WATCHED.items()}
+            # the paper's code logs the logarithm of each layer's mean, which is not there where that is negative
+            loss = found["none"]["j_proj_authors"].mean().item()
+            layers.append(layer | {"log_j_proj_authors": math.log(loss) if loss > 0 else math.nan})
+
+        training = model.training
+        device = next(model.parameters()).device
+        with capture(model.eval(), receive):
+            model(self.images.to(device))
+        model.train(training)
+        logged = {}
+        for name in layers[0]:
+            values = [layer[name] for layer in layers]
+            logged[f"kernel_pca_{name}"] = sum(values) / len(values)
+            logged |= {f"kernel_pca_{name}_{number}": value for number, value in enumerate(values)}
+        return logged
