@@ -1,5 +1,6 @@
 """How far a model's heads were from kernel PCA while it trained, from the run's log."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ def draw(runs: Mapping[str, Sequence[list[dict[str, Any]]]]) -> Any:
         for (name, found), colour in zip(runs.items(), COLOURS, strict=False):
             for number, lines in enumerate(found):
                 epochs = [line["epoch"] for line in lines]
-                values = [line[f"kernel_pca_{metric}"] for line in lines]
+                values = [line.get(f"kernel_pca_{metric}", math.nan) for line in lines]
                 axis.plot(epochs, values, "o-", color=colour, markersize=3, label=None if number else name)
                 if metric == "overlap":
                     null = [line["kernel_pca_overlap_random"] for line in lines]

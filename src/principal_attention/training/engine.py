@@ -61,6 +61,7 @@ class Trainer:
         self.model, self.optimizer = accelerator.prepare(raw, optimizer)
         self.raw = raw
         self.resumed = False
+        self.first_look: dict[str, float] | None = None
         self.batches: Iterator[Any] = iter(())
         self.losses: list[float] = []  # since the last line of the log
         self.waiting = 0.0  # seconds that the loop stood still for data
@@ -76,6 +77,7 @@ class Trainer:
         if resume:
             self._load()
         self.resumed = resume
+        self.first_look = self._look() if self.step == 0 else None
         self.batches = self.task.batches(range(self.step, self.total), self.place)
 
     def run(self) -> dict[str, float]:
@@ -83,7 +85,7 @@ class Trainer:
         self.log.start(self.step, self.total, self.resumed)
         try:
             if self.step == 0:
-                self._track()
+                self._log_track(self.first_look)
             with _signals(self._ask_to_stop):
                 return self._steps() if self.step < self.total else self._evaluate(0.0, again=True)
         finally:
@@ -179,15 +181,17 @@ class Trainer:
         if again:  # a finished run that is resumed; its metrics are logged
             return metrics
         self.log.line({"step": self.step, "epoch": epoch, **{f"validation_{k}": v for k, v in metrics.items()}})
-        self._track()
+        self._log_track(self._look())
         shown = " · ".join(f"{name} {value:.4g}" for name, value in metrics.items())
         self.log.say(f"epoch {epoch} of {self.recipe.schedule.epochs} · {shown} · {seconds / 60:.1f} minutes")
         return metrics
 
-    def _track(self) -> None:
-        if self.track is not None:
-            epoch = self.step // self.task.plan.epoch_steps
-            self.log.line({"step": self.step, "epoch": epoch, **self.track(self.best_weights)})
+    def _look(self) -> dict[str, float] | None:
+        return self.track(self.best_weights) if self.track is not None else None
+
+    def _log_track(self, found: dict[str, float] | None) -> None:
+        if found is not None:
+            self.log.line({"step": self.step, "epoch": self.step // self.task.plan.epoch_steps, **found})
 
     def _save(self) -> None:
         if not self.accelerator.is_main_process:

@@ -39,16 +39,17 @@ class KernelPCATracker:
             layer = {name: found[null][name.removesuffix("_random")].mean().item() for name, null in WATCHED.items()}
             # the paper's code logs the logarithm of each layer's mean, which is not there where that is negative
             loss = found["none"]["j_proj_authors"].mean().item()
-            layers.append(layer | {"log_j_proj_authors": math.log(loss) if loss > 0 else math.nan})
+            layers.append(layer | ({"log_j_proj_authors": math.log(loss)} if loss > 0 else {}))
 
         training = model.training
         device = next(model.parameters()).device
         with capture(model.eval(), receive):
             model(self.images.to(device))
         model.train(training)
-        logged = {}
-        for name in layers[0]:
-            values = [layer[name] for layer in layers]
-            logged[f"kernel_pca_{name}"] = sum(values) / len(values)
-            logged |= {f"kernel_pca_{name}_{number}": value for number, value in enumerate(values)}
+        logged: dict[str, float] = {}
+        for name in (*WATCHED, "log_j_proj_authors"):
+            values = {number: layer[name] for number, layer in enumerate(layers) if name in layer}
+            logged |= {f"kernel_pca_{name}_{number}": value for number, value in values.items()}
+            if len(values) == len(layers):
+                logged[f"kernel_pca_{name}"] = sum(values.values()) / len(values)
         return logged
