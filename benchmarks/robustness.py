@@ -5,7 +5,8 @@
 
 The folder holds `imagenet-val-2000`, `deit-tiny`, `frost` and `cifar10`; the CIFAR-10 models are those of
 `benchmarks/vision.py cifar10`, in runs/cifar10. Every part is a command of its own that is printed and kept in the
-document; a killed measurement goes on where it was. Between two and three hours for deit, one for cifar10.
+document, run by as many processes as there are cores; a killed measurement goes on where it was. On two cores two to
+three hours for deit, one for cifar10.
 """
 
 import argparse
@@ -61,7 +62,10 @@ def evaluate(model: str, data: Path, source: str, options: str, out: Path, *more
         *more,
     ]
     print("principal evaluate", shlex.join(words), flush=True)
-    subprocess.run([sys.executable, "-W", "ignore", "-m", "principal_attention", "evaluate", *words], check=True)
+    many = os.cpu_count() or 1
+    launch = ["-m", "torch.distributed.run", "--nproc-per-node", str(many)] if many > 1 else ["-W", "ignore"]
+    alone = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    subprocess.run([sys.executable, *launch, "-m", "principal_attention", "evaluate", *words], check=True, env=alone)
 
 
 def head(title: str, kind: str) -> list[str]:
@@ -80,7 +84,7 @@ def deit(data: Path) -> list[str]:
     return [
         *head("DeiT-tiny: corruptions and attacks", "deit"), "",
         "timm's `deit_tiny_patch16_224` on 2,000 ImageNet validation images (two a class), attacks on stratified",
-        "subsets sized to what they cost. Accuracies in % with Wilson's 95% interval; minutes are the clock's.", "",
+        "subsets sized to what they cost. Accuracies in % with Wilson's 95% interval; minutes are of one core.", "",
         "## Clean images and attacks", "", for_markdown(accuracy_rows(records)), "",
         "What the protocols mean: [evaluation.md](../evaluation.md). An ε of `authors` is in normalised units, about",
         "4.4 times smaller than the same ε of `pixel`.", "",
