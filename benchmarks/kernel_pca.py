@@ -126,7 +126,7 @@ def speed(data: Path) -> Lines:
     start = time.monotonic()
     principal("analyze", model, "--data", source, "--images", "100", "--out", str(OUT / "speed"))
     minutes = (time.monotonic() - start) / 60
-    inputs, keys = open_inputs(model, source, None, 4, None), []
+    inputs, keys = open_inputs(model, source, None, 4), []
     with torch.no_grad(), capture(inputs.network, lambda heads: keys.append(heads.keys.double())):
         for batch in inputs.batches(4, [0]):
             inputs.show(inputs.network, batch)

@@ -84,6 +84,20 @@ def scaled_attention(
     q, k, v = autocast(q, k, v)  # type: ignore[assignment]
     check_tensors(k, v, q)
     masks = dict(key_mask=key_mask, attn_mask=attn_mask, is_causal=is_causal, scale=scale)
+    return softmax_attention(q, k, scaled_values(k, v, mixing=mixing, **masks), dropout_p=dropout_p, **masks)  # type: ignore[arg-type]
+
+
+def scaled_values(
+    k: Tensor,
+    v: Tensor,
+    *,
+    mixing: Tensor | float | str,
+    key_mask: Tensor | None = None,
+    attn_mask: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> Tensor:
+    """(I − S) V, what Scaled Attention attends to."""
     if isinstance(mixing, str):
         if mixing != "exact":
             raise InputError(f"mixing is {mixing!r}; expected a matrix, a scalar, or 'exact'")
@@ -96,8 +110,10 @@ def scaled_attention(
         if isinstance(mixing, Tensor) and mixing.numel() != 1:
             raise InputError(f"mixing has shape {tuple(mixing.shape)}; expected a scalar or a matrix (…, N, N)")
         alpha = mixing.to(v.dtype) if isinstance(mixing, Tensor) else mixing
-        mixed = symmetric_attention(k, v, **masks) * alpha  # type: ignore[arg-type]
-    return softmax_attention(q, k, v - mixed, dropout_p=dropout_p, **masks)  # type: ignore[arg-type]
+        mixed = alpha * symmetric_attention(
+            k, v, key_mask=key_mask, attn_mask=attn_mask, is_causal=is_causal, scale=scale
+        )
+    return v - mixed
 
 
 def _matrix_mixing(mixing: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, is_causal: bool) -> Tensor:

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from ._sdpa import check_whole
-from .attention import kernel_pca_attention, scaled_attention
+from .attention import kernel_pca_attention, scaled_attention, scaled_values
 from .cache import PursuitCache
 from .errors import DtypeError, InputError
+from .kernel_pca import gram_spectrum, theorem_values
 from .pursuit import Pursuit, rpc_attention
 
 # Plain attention is the pursuit's first pass with nothing shrunk, so it shares its masks and its cache.
@@ -33,6 +34,10 @@ class Mechanism:
     def parameter(self, num_heads: int) -> Tensor | None:
         """The initial value of the mechanism's own weight, `mixing`, if it has one."""
         return None
+
+    def values(self, parts: dict[str, Tensor], mixing: Tensor | None, **options: Any) -> Tensor:
+        """What it attends to, for those who look on."""
+        return parts["v"]
 
     def attend(self, parts: dict[str, Tensor], mixing: Tensor | None, dim: int, **options: Any) -> Tensor:
         raise NotImplementedError
@@ -100,6 +105,10 @@ class Scaled(Mechanism):
             return torch.zeros(num_heads, self.num_tokens, self.num_tokens)
         return torch.zeros(()) if self.kind == "alpha" else None
 
+    def values(self, parts: dict[str, Tensor], mixing: Tensor | None, **options: Any) -> Tensor:
+        masks = {name: options[name] for name in ("key_mask", "attn_mask", "is_causal")}
+        return scaled_values(parts["k"], parts["v"], mixing="exact" if mixing is None else mixing, **masks)
+
     def attend(self, parts: dict[str, Tensor], mixing: Tensor | None, dim: int, **options: Any) -> Tensor:
         return scaled_attention(
             parts["q"], parts["k"], parts["v"], mixing="exact" if mixing is None else mixing, **_uncached(options)
@@ -127,13 +136,24 @@ class KernelPCAValues(Mechanism):
                 raise InputError(f"KernelPCAValues takes no {name}: Theorem 1 has one g(k) for all queries")
         _uncached(options)
         q, k = parts["q"], parts["k"]
-        wanted = min(self.n_components or k.shape[-1], k.shape[-1], k.shape[-2] - 1)
+        wanted = self._components(k)
         if wanted < 1:
             return torch.zeros_like(q)  # a single token has no principal axis
         out = kernel_pca_attention(
             q, k, n_components=wanted, dropout_p=options["dropout_p"], differentiable=self.differentiable
         )
         return nn.functional.pad(out, (0, k.shape[-1] - wanted))
+
+    def values(self, parts: dict[str, Tensor], mixing: Tensor | None, **options: Any) -> Tensor:
+        k = parts["k"].double()
+        wanted = self._components(k)
+        if wanted < 1:
+            return torch.zeros_like(k)
+        _, values = theorem_values(gram_spectrum(k, k.shape[-1] ** -0.5), wanted)
+        return nn.functional.pad(values, (0, k.shape[-1] - wanted))
+
+    def _components(self, k: Tensor) -> int:
+        return min(self.n_components or k.shape[-1], k.shape[-1], k.shape[-2] - 1)
 
 
 def _uncached(options: dict[str, Any]) -> dict[str, Any]:

@@ -35,9 +35,16 @@ def bert(kind="sdpa", cls=BertModel, config=BertConfig, **options):
     return cls(config(**sizes | options, attn_implementation=kind)).eval()
 
 
-def encoder():
+def encoder(**options):
     layer = nn.TransformerEncoderLayer(32, 4, 32, batch_first=True)
-    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    return nn.TransformerEncoder(layer, 2, **{"enable_nested_tensor": False} | options).eval()
+
+
+def scaled():
+    model = ours("scaled_vit", kind="alpha")
+    for block in model.blocks:
+        nn.init.constant_(block.attn.mixing, 0.7)
+    return model
 
 
 IMAGE, TOKENS, VECTORS = torch.randn(2, 3, 32, 32), torch.randint(0, 50, (2, 9)), torch.randn(2, 9, 32)
@@ -47,6 +54,10 @@ MODELS = {
     "vit": (lambda: bert(cls=ViTModel, config=ViTConfig, image_size=32, patch_size=8), IMAGE),
     "torch": (encoder, VECTORS),
     "symvit": (lambda: ours("symvit"), IMAGE), "kpca_vit": (lambda: ours("kpca_vit"), IMAGE),
+    "kpca_vit, 3": (lambda: ours("kpca_vit", n_components=3), IMAGE),
+    "scaled, exact": (lambda: ours("scaled_vit", kind="exact"), IMAGE), "scaled, alpha": (scaled, IMAGE),
+    "torch, nested": (lambda: encoder(enable_nested_tensor=True), VECTORS),
+    "timm, bfloat16": (lambda: vit().bfloat16(), IMAGE.bfloat16()),
 }  # fmt: skip
 
 
@@ -64,12 +75,13 @@ def test_heads_are_seen_and_the_outputs_untouched(name):
     before, during, after = (x if torch.is_tensor(x) else x.last_hidden_state for x in (before, during, after))
     assert torch.equal(before, after)
     # torch's encoder layer has a kernel of its own, which it does not use where a module is looked at
-    assert torch.equal(before, during) or (name == "torch" and torch.allclose(before, during, atol=1e-5))
+    assert torch.equal(before, during) or (name.startswith("torch") and torch.allclose(before, during, atol=1e-5))
     for layer, heads in enumerate(seen):
         assert heads.layer == layer
         assert not heads.causal
         attended = (heads.queries.double() @ heads.keys.double().mT * heads.scale).softmax(-1) @ heads.values.double()
-        assert torch.allclose(attended, heads.outputs.double(), atol=1e-5)  # float32 attention
+        precise = 1e-5 if heads.outputs.dtype == torch.float32 else 2e-2  # bfloat16 has 8 bits
+        assert torch.allclose(attended, heads.outputs.double(), atol=precise)
         assert heads.scale == pytest.approx(heads.keys.shape[-1] ** -0.5)
 
 
@@ -109,6 +121,30 @@ def test_padding_is_taken_off_sequence_by_sequence():
     assert (rows, both is alone[1], rest) == (slice(0, 1), True, [])
 
 
+@pytest.mark.parametrize("kind", ["sdpa", "eager"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_padding_is_known_in_every_precision(kind, dtype):
+    model, seen = bert(kind).to(dtype), []
+    mask = torch.ones(2, 9, dtype=torch.long)
+    mask[0, :4] = 0  # on the left
+    with torch.no_grad(), capture(model, seen.append):
+        model(TOKENS, attention_mask=mask)
+    assert [len(part.keys[0, 0]) for _, part in seen[0].sequences()] == [5, 9]
+
+
+@pytest.mark.parametrize("robust", [False, True])
+def test_a_padded_causal_batch_is_causal_and_padded(robust):
+    model, seen = bert(cls=GPT2Model, config=GPT2Config, n_embd=32, n_layer=2, n_head=4), []
+    if robust:
+        pa.robustify(model, pursuit=PURSUIT, layers="all")
+    mask = torch.ones(2, 9, dtype=torch.long)
+    mask[1, 6:] = 0
+    with torch.no_grad(), capture(model, seen.append):
+        model(TOKENS, attention_mask=mask)
+    assert [heads.causal for heads in seen] == [True, True]
+    assert [part.keys.shape[-2] for _, part in seen[0].sequences()] == [9, 6]
+
+
 def test_causal_heads_say_so():
     model, seen = bert(cls=GPT2Model, config=GPT2Config, n_embd=32, n_layer=2, n_head=4), []
     with torch.no_grad(), capture(model, seen.append):
@@ -126,6 +162,60 @@ def test_a_bias_is_refused_since_it_is_no_kernel_of_q_and_k():
     with torch.no_grad(), pytest.raises(InputError, match="layer 0 adds a bias"), capture(model, lambda heads: None):
         model(IMAGE)
     model(IMAGE)  # nothing is left of it
+
+
+class WrittenOut(nn.Module):
+    """softmax(q kᵀ s) v with the scale after the product, and none of its own."""
+
+    scale = None
+
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(32, 96)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return ((q @ k.mT) * 32**-0.5).softmax(-1) @ v
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_registered_module_may_scale_its_logits_itself(dtype):
+    pa.adapt.register(WrittenOut)
+    model, seen = nn.Sequential(WrittenOut()).to(dtype), []
+    given = VECTORS[:, None].to(dtype)  # one head
+    with torch.no_grad(), capture(model, seen.append):
+        model(given)
+    (heads,) = seen
+    q, k, _ = model[0].qkv(given).chunk(3, -1)
+    assert heads.scale == pytest.approx(32**-0.5)
+    assert torch.allclose(heads.queries.to(dtype), q, rtol=2e-2)
+    assert torch.equal(heads.keys, k)
+
+
+def test_multihead_attention_over_other_sequences_is_refused():
+    attention = nn.MultiheadAttention(32, 4, batch_first=True)
+    with torch.no_grad(), capture(attention, lambda heads: None):
+        attention(VECTORS, VECTORS, VECTORS)
+        with pytest.raises(InputError, match="the same tensor"):
+            attention(VECTORS, VECTORS + 1, VECTORS + 1)
+    biased = nn.MultiheadAttention(32, 4, add_bias_kv=True)
+    with pytest.raises(InputError, match="plain self-attention"), capture(biased, lambda heads: None):
+        pass
+    hidden = torch.zeros(8, 9, 9, dtype=torch.bool)
+    hidden[1, :, 5:] = True  # from one head only
+    with torch.no_grad(), pytest.raises(InputError, match="layer 0"), capture(attention, lambda heads: None):
+        attention(VECTORS, VECTORS, VECTORS, attn_mask=hidden)
+
+
+@pytest.mark.parametrize("name", ["timm", "bert", "symvit"])
+def test_one_capture_inside_another(name):
+    make, given = MODELS[name]
+    model, outer, inner = make(), [], []
+    with torch.no_grad(), capture(model, outer.append):
+        with capture(model, inner.append):
+            model(given)
+        model(given)
+    assert (len(outer), len(inner)) == (4, 2)
 
 
 def test_a_model_without_attention_is_refused():

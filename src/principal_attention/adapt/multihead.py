@@ -21,12 +21,7 @@ class Multihead(Robust):
     @classmethod
     def refuse(cls, module: nn.Module) -> None:
         super().refuse(module)
-        assert isinstance(module, nn.MultiheadAttention)
-        if module.bias_k is not None or module.add_zero_attn or module.in_proj_weight is None:
-            raise InputError(
-                "this MultiheadAttention was made with add_bias_kv, add_zero_attn, kdim or vdim, which append keys or "
-                "project other sequences; RPC-Attention takes plain self-attention only"
-            )
+        check_plain(module)
 
     def forward(
         self,
@@ -40,8 +35,7 @@ class Multihead(Robust):
         is_causal: bool = False,
     ) -> tuple[Tensor, None]:
         own: Any = self
-        if query is not key or key is not value:
-            raise InputError("RPC-Attention takes self-attention: query, key and value must be the same tensor")
+        check_one_sequence(query, key, value)
         single, first = query.ndim == 2, own.batch_first or query.ndim == 2
         q, k, v = project(self, query)
         key_mask, mask, triangular = read_masks(key_padding_mask, attn_mask, q)
@@ -51,6 +45,22 @@ class Multihead(Robust):
         )  # fmt: skip
         out = own.out_proj(out.transpose(1, 2).flatten(2))
         return (out.squeeze(0) if single else out if first else out.transpose(0, 1)), None
+
+
+def check_plain(module: Any) -> None:
+    if module.bias_k is not None or module.add_zero_attn or module.in_proj_weight is None:
+        raise InputError(
+            "this MultiheadAttention was made with add_bias_kv, add_zero_attn, kdim or vdim, which append keys or "
+            "project other sequences; expected plain self-attention"
+        )
+
+
+def check_one_sequence(query: Tensor, key: Tensor, value: Tensor) -> None:
+    if query is not key or key is not value:
+        raise InputError(
+            "a MultiheadAttention was given other keys or values than queries; expected self-attention, the same "
+            "tensor for all three"
+        )
 
 
 def project(module: Any, x: Tensor) -> list[Tensor]:

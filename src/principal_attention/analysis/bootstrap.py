@@ -4,10 +4,12 @@ Each example counts Poisson(1) times in each resample, which is what drawing wit
 counts depend on the seed and its number alone, and being the same for every quantity they make differences paired.
 """
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from .._random import words
 
@@ -38,12 +40,9 @@ class Sums:
         self.total += counts @ values
         self.weight += counts.sum(-1, keepdims=True)
 
-    def intervals(self) -> list[Interval]:
-        return _intervals(self.total, self.weight)
-
-    def below(self, other: "Sums") -> list[Interval]:
-        """How much larger the other is, on the same examples."""
-        return _intervals(other.total - self.total, self.weight)
+    def means(self) -> np.ndarray:
+        """(rows, heads); NaN where a resample drew no example."""
+        return np.divide(self.total, self.weight, out=np.full_like(self.total, np.nan), where=self.weight > 0)
 
 
 def example_counts(examples: Sequence[int], seed: int) -> np.ndarray:
@@ -52,9 +51,25 @@ def example_counts(examples: Sequence[int], seed: int) -> np.ndarray:
     return np.vstack([np.ones(len(examples)), np.array(drawn, dtype=float).reshape(len(examples), RESAMPLES).T])
 
 
-def _intervals(total: np.ndarray, weight: np.ndarray) -> list[Interval]:
-    """Resamples that drew no example are left out."""
-    drawn = weight[:, 0] > 0
-    means = total[drawn] / weight[drawn]
-    low, high = np.quantile(means[1:], [0.025, 0.975], axis=0)
+def intervals(means: np.ndarray) -> list[Interval]:
+    """Of each column; resamples that drew nothing are left out."""
+    low, high = np.nanquantile(means[1:], [0.025, 0.975], axis=0)
     return [Interval(*map(float, each)) for each in zip(means[0], low, high, strict=True)]
+
+
+def beyond_a_population(own: np.ndarray, population: np.ndarray) -> list[Interval]:
+    """How far each head (rows, heads) is from heads drawn at random, of which (rows, several) were seen.
+
+    A head of an untrained network differs from another one by more than the examples' noise, so the interval is that of
+    a new draw: it widens by Student's prediction interval of the population, independently of the examples.
+    """
+    count = population.shape[-1]
+    spread = float(np.std(population[0], ddof=1)) if count > 1 else math.inf
+    reach = spread * float(stats.t.ppf(0.975, count - 1)) * math.sqrt(1 + 1 / count) if count > 1 else math.inf
+    centre = np.full((len(population), 1), np.nan)
+    there = ~np.isnan(population).all(-1)
+    centre[there, 0] = np.nanmean(population[there], axis=-1)
+    return [
+        Interval(value, value - math.hypot(value - low, reach), value + math.hypot(high - value, reach))
+        for value, low, high in intervals(own - centre)
+    ]

@@ -18,11 +18,10 @@ from torch.overrides import TorchFunctionMode
 from .._sdpa import as_bias, merge_masks
 from ..adapt.masks import visible_keys
 from ..adapt.models import attention_modules, huggingface
-from ..adapt.multihead import project, read_masks
+from ..adapt.multihead import check_one_sequence, check_plain, project, read_masks
 from ..adapt.registry import calls
 from ..adapt.swap import Robust
 from ..errors import InputError
-from ..kernel_pca import gram_spectrum, theorem_values
 from ..modules import SelfAttention
 
 
@@ -78,22 +77,37 @@ def capture(model: nn.Module, receive: Receive) -> Iterator[int]:
         for layer, module in enumerate(modules):
             watch = _Watch(layer, receive)
             if isinstance(module, SelfAttention):
-                _replace(stack, module, "attend", watch.mechanism(module.attend))
+                _replace(stack, module, "attend", watch.mechanism(module))
             elif isinstance(module, Robust):
                 _replace(stack, module, "rpc_attend", watch.pursuit(module.rpc_attend))
             elif isinstance(module, nn.MultiheadAttention):
+                check_plain(module)
                 stack.callback(module.register_forward_hook(watch.multihead, with_kwargs=True).remove)
             elif calls(type(module), "ALL_ATTENTION_FUNCTIONS"):
                 interface.watches[id(module)] = watch
             else:
                 _look(stack, module, watch)
+        for module in model.modules():
+            if isinstance(module, nn.TransformerEncoder):  # nested tensors hide the padding from its layers
+                _replace(stack, module, "use_nested_tensor", False)
         yield len(modules)
 
 
 def _replace(stack: ExitStack, module: nn.Module, name: str, value: Any) -> None:
-    """A method of this instance, until the stack is closed."""
+    """An attribute of this instance, until the stack is closed."""
+    before = module.__dict__.get(name, _MISSING)
     module.__dict__[name] = value
-    stack.callback(module.__dict__.pop, name)
+
+    def restore() -> None:
+        if before is _MISSING:
+            del module.__dict__[name]
+        else:
+            module.__dict__[name] = before
+
+    stack.callback(restore)
+
+
+_MISSING: Any = object()
 
 
 class _Watch:
@@ -120,17 +134,21 @@ class _Watch:
             self._refuse_more(mask, seen, causal)
             key_mask = seen if key_mask is None else key_mask & seen
         if key_mask is not None:
-            key_mask = key_mask[:, 0] if key_mask.ndim == 3 else key_mask  # the same for all heads
+            if key_mask.ndim == 3:
+                if not bool((key_mask == key_mask[:, :1]).all()):
+                    raise InputError(self.biased())
+                key_mask = key_mask[:, 0]
             key_mask = key_mask.expand(len(q), -1)
         scale = k.shape[-1] ** -0.5 if scale is None else scale
         self.receive(Heads(self.layer, q, k, v, out, scale, causal, key_mask))
 
     def _refuse_more(self, mask: Tensor, seen: Tensor, causal: bool) -> None:
         """A bias, or a mask that differs from row to row, is no kernel of q and k."""
-        bias = as_bias(mask, torch.float32)
+        # in half precision the number that hides a key is a rounded one
+        bias = as_bias(mask if mask.dtype == torch.bool else mask.float(), torch.float32)
         assert bias is not None
         padding = torch.where(seen, 0.0, -math.inf).unsqueeze(-2).expand(bias.shape)
-        if causal:
+        if causal and bias.shape[-2] == bias.shape[-1] > 1:  # not where one row stands for all
             padding = padding.masked_fill(torch.ones_like(bias, dtype=torch.bool).triu(1), -math.inf)
         if not torch.equal(bias.clamp(min=-1e4).nan_to_num(), padding.clamp(min=-1e4)):
             raise InputError(self.biased())
@@ -141,12 +159,13 @@ class _Watch:
             "kernel of q and k for all rows"
         )
 
-    def mechanism(self, attend: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def mechanism(self, module: SelfAttention) -> Callable[..., Tensor]:
         """Around a `SelfAttention`'s `attend`; a mechanism without queries has its keys for them."""
+        attend = module.attend
 
         def look(parts: dict[str, Tensor], **options: Any) -> Tensor:
             out, k, padding = attend(parts, **options), parts["k"], options.get("key_mask")
-            v = parts["v"] if "v" in parts else _theorem(k, out.shape[-1])
+            v = module.mechanism.values(parts, module.mixing, **options)
             self(
                 parts.get("q", k), k, v, out, mask=options.get("attn_mask"),
                 causal=bool(options.get("is_causal")), key_mask=None if padding is None else padding.squeeze(-2),
@@ -172,6 +191,7 @@ class _Watch:
         """`torch.nn.MultiheadAttention` shows no call of its own: the same once more, beside it."""
         names = ("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask")
         given = dict(zip(names, args, strict=False)) | kwargs
+        check_one_sequence(given["query"], given["key"], given["value"])
         q, k, v = project(module, given["query"])
         key_mask, mask, triangular = read_masks(given.get("key_padding_mask"), given.get("attn_mask"), q)
         both, _ = merge_masks(k, key_mask, mask, False, rows=q.shape[-2])
@@ -216,13 +236,6 @@ class _Interface:
         return look
 
 
-def _theorem(keys: Tensor, width: int) -> Tensor:
-    """The values of `KernelPCAValues`, which has no projection for them."""
-    count = min(width, keys.shape[-2] - 1)
-    _, values = theorem_values(gram_spectrum(keys.detach().double(), keys.shape[-1] ** -0.5), count)
-    return F.pad(values, (0, width - count))
-
-
 def _look(stack: ExitStack, module: nn.Module, watch: _Watch) -> None:
     """timm's, or any module whose forward attends once, fused or written out."""
     looking = _Look(module, watch)
@@ -264,13 +277,15 @@ class _Look(TorchFunctionMode):
 
     def _logits(self, q: Tensor, k: Tensor, product: Tensor, logits: Tensor) -> tuple[Tensor, Tensor, float]:
         """Where attention is written out, its scale is in q or comes after the product: in the kernel it is one."""
-        scale = float(getattr(self.module, "scale", k.shape[-2] ** -0.5))
-        factor = 1.0
+        told = getattr(self.module, "scale", None)
+        scale, factor = float(k.shape[-2] ** -0.5 if told is None else told), 1.0
         if logits is not product:
+            rounding = torch.finfo(logits.dtype).eps
+            logits, product = logits.double(), product.double()
             factor = float((logits * product).sum() / product.square().sum().clamp(min=1e-30))
-            if not torch.allclose(logits, factor * product, rtol=1e-3, atol=1e-4):
+            if not torch.allclose(logits, factor * product, rtol=8 * rounding, atol=8 * rounding * float(logits.std())):
                 raise InputError(self.watch.biased())
-        return q * (factor / scale), k.mT, scale
+        return q.double() * (factor / scale), k.mT, scale
 
     def _fused(
         self, out: Tensor, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,

@@ -1,5 +1,6 @@
 """What is shown to a model while its heads are looked at: numbered images or texts, and the same network untrained."""
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -11,7 +12,7 @@ from .._random import seed_all
 from ..errors import InputError
 from ..evaluation.images import Images
 from ..evaluation.subject import Subject, name_of
-from ..language.load import load_encoder
+from ..language.load import head_width, load_encoder, most_tokens
 from ..language.texts import open_texts, packed, sentences
 from ..vision.models.load import untrained_classifier
 
@@ -21,6 +22,10 @@ class Batch(NamedTuple):
     examples: list[int]  # numbers in the data, which random numbers depend on
     given: dict[str, Tensor]
 
+    def only(self, rows: Sequence[int]) -> "Batch":
+        given = {name: tensor[list(rows)] for name, tensor in self.given.items()}
+        return Batch(self.number, [self.examples[row] for row in rows], given)
+
 
 class Inputs(Protocol):
     """A model and what it is shown."""
@@ -29,15 +34,19 @@ class Inputs(Protocol):
     data: str
     unit: str  # what an example is called
     network: nn.Module
+    examples: list[int]  # their numbers in the data, in the order of the batches
 
     def __len__(self) -> int: ...
+
+    def fingerprint(self) -> str:
+        """Of the examples: others of the same name have another."""
 
     def batches(self, size: int, wanted: Sequence[int]) -> Iterator[Batch]: ...
 
     def show(self, network: nn.Module, batch: Batch) -> None: ...
 
-    def untrained(self, seed: int) -> nn.Module:
-        """The same network at its initialisation."""
+    def untrained(self, seed: int, turn: int) -> nn.Module:
+        """The same network at its initialisation, of which there are several."""
 
 
 class ImageInputs:
@@ -46,22 +55,25 @@ class ImageInputs:
     def __init__(self, subject: Subject, images: Images, data: str, count: int):
         self.subject, self.images, self.data = subject, images, data
         self.name, self.network = subject.name, subject.network
-        self.count = min(count, len(images))
+        self.examples = images.order[:count]
 
     def __len__(self) -> int:
-        return self.count
+        return len(self.examples)
+
+    def fingerprint(self) -> str:
+        return self.images.fingerprint()
 
     def batches(self, size: int, wanted: Sequence[int]) -> Iterator[Batch]:
         for batch in self.images.batches(size, wanted, 0):
-            kept = batch.first(max(0, self.count - batch.number * size))
+            kept = batch.first(max(0, len(self) - batch.number * size))
             seen = self.subject.normalised(kept.images.to(self.subject.on_pixels.mean.device))
             yield Batch(batch.number, kept.indices, {"pixels": seen})
 
     def show(self, network: nn.Module, batch: Batch) -> None:
         network(batch.given["pixels"])
 
-    def untrained(self, seed: int) -> nn.Module:
-        seed_all("null", seed)
+    def untrained(self, seed: int, turn: int) -> nn.Module:
+        seed_all("null", seed, turn)
         return untrained_classifier(self.subject.classifier)
 
 
@@ -69,30 +81,29 @@ class TextInputs:
     unit = "texts"
 
     def __init__(
-        self, model: str, source: str, *, split: str | None = None, count: int, pack: int | None = None,
-        device: torch.device | str = "cpu",
+        self, model: str, source: str, *, split: str | None = None, column: str | None = None, count: int,
+        pack: int | None = None, device: torch.device | str = "cpu",
     ):  # fmt: skip
         self.tokenizer, network = load_encoder(model)
         self.network = network.to(device).requires_grad_(False)
         self.name, self.device = name_of(model), device
-        texts, name = open_texts(source, split)
+        texts, name = open_texts(source, split, column=column)
         self.data = f"{Path(source).name}/{name}"
-        config = network.config
-        width = config.hidden_size // config.num_attention_heads
-        most = int(getattr(config, "max_position_embeddings", 512))
+        width, most = head_width(network), most_tokens(network)
         if pack is not None and not width + 2 <= pack <= most:
             raise InputError(f"--pack is {pack}; expected from {width + 2} to {most} tokens for this model")
-        pieces = (
-            packed(texts, self.tokenizer, pack)
-            if pack
-            else sentences(texts, self.tokenizer, at_least=width + 2, at_most=most)
-        )
+        if pack:
+            pieces, hint = packed(texts, self.tokenizer, pack), f"all of it is less than the {pack} tokens of one piece"
+        else:
+            pieces = sentences(texts, self.tokenizer, at_least=width + 2, at_most=most)
+            hint = f"none has the {width + 2} tokens that heads of {width} columns need; --pack joins texts to pieces"
         self.pieces = [piece for piece, _ in zip(pieces, range(count), strict=False)]
+        self.examples = list(range(len(self.pieces)))
         if not self.pieces:
-            raise InputError(
-                f"no text of {self.data} has the {width + 2} tokens that heads of {width} columns need; "
-                "--pack 128 joins texts to pieces of 128 tokens"
-            )
+            raise InputError(f"the texts of {self.data} are too short: {hint}")
+
+    def fingerprint(self) -> str:
+        return hashlib.sha256(str(self.pieces[0]).encode()).hexdigest()[:8]
 
     def __len__(self) -> int:
         return len(self.pieces)
@@ -112,7 +123,7 @@ class TextInputs:
     def show(self, network: nn.Module, batch: Batch) -> None:
         network(**batch.given)
 
-    def untrained(self, seed: int) -> nn.Module:
-        seed_all("null", seed)
+    def untrained(self, seed: int, turn: int) -> nn.Module:
+        seed_all("null", seed, turn)
         network: Any = type(self.network)
         return network(self.network.config).to(self.device).eval().requires_grad_(False)  # type: ignore[no-any-return]

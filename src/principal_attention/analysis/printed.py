@@ -17,7 +17,8 @@ def gamma_differences(axes: Axes, columns: Tensor) -> tuple[Numbers, Tensor, Ten
     gamma = spectrum.vectors @ along * spectrum.log_scale.unsqueeze(-1).exp() / (n * columns)
     gamma = torch.where(columns == 0, 0.0, gamma)  # 0/0: any constant would do there
     mean, deviation = pair_differences(gamma)
-    apart = (gamma - gamma.roll(n // 2, dims=-2)).abs()  # N pairs, enough for a median
+    mixed = gamma[..., torch.randperm(n, generator=torch.Generator().manual_seed(0)), :]
+    apart = torch.cat([(mixed - mixed.roll(shift, dims=-2)).abs() for shift in range(1, 5)], -2)  # 4 N pairs of all
     size = (axes.relative[..., 0] * spectrum.log_scale.squeeze(-1).exp() / n).clamp(min=torch.finfo(gamma.dtype).tiny)
     median = apart.median(-2).values.mean(-1)
     found = {
@@ -55,4 +56,5 @@ def authors_projection_loss(queries: Tensor, keys: Tensor, values: Tensor, scale
 
 
 def _standardised(x: Tensor) -> Tensor:
-    return (x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True).clamp(min=torch.finfo(x.dtype).tiny)
+    deviation = x.std(-1, keepdim=True) if x.shape[-1] > 1 else torch.ones_like(x)
+    return (x - x.mean(-1, keepdim=True)) / deviation.clamp(min=torch.finfo(x.dtype).tiny)

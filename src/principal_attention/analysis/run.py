@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 from rich.progress import Progress
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 from torch import nn
 
 from .._files import replacing, write_jsonl, write_text
@@ -23,10 +23,14 @@ from .inputs import Batch, Inputs
 from .measure import NULLS, Measured, measure, prefixes
 from .summary import Part, Summary
 
+SETTINGS = "analysis.json"
 CAUSAL = (
     "layer {} is causal: every query sees other keys, so there is no one g(k) and no one Gram matrix, and Theorem 1 "
     "does not cover it; --prefixes 128,256 looks at single rows with the keys they see"
 )
+
+
+INITIALISATIONS = 3  # of the untrained network, dealt to the examples in turn
 
 
 @dataclass(frozen=True)
@@ -41,52 +45,87 @@ def analyze(
 ) -> list[dict[str, Any]]:
     """Measure what is not yet measured in the folder, and return the records of all of it."""
     options = options or Options()
-    _check_folder(folder, inputs, options)
     size = options.batch_size
-    numbers = range(-(-len(inputs) // size))
-    files = [folder / "parts" / f"{number:05}.safetensors" for number in numbers]
-    left = [n for n in numbers if len(_read(files[n]).examples) != min(size, len(inputs) - n * size)]
-    done = len(inputs) - sum(min(size, len(inputs) - n * size) for n in left)
+    files = [folder / "parts" / f"{number:05}.safetensors" for number in range(-(-len(inputs) // size))]
+    _check_folder(folder, inputs, options)
+    expected = [inputs.examples[n * size : (n + 1) * size] for n in range(len(files))]
+    left = [n for n, file in enumerate(files) if _examples(file) != expected[n]]
+    done = len(inputs) - sum(len(expected[n]) for n in left)
     bar = progress.add_task("analysing", total=len(inputs), completed=done, note="") if progress else None
     if left:
-        networks = {"none": inputs.network, "untrained": inputs.untrained(options.seed)}
+        networks = [inputs.network, *(inputs.untrained(options.seed, turn) for turn in range(INITIALISATIONS))]
         with ThreadPoolExecutor(cores()) as pool, _one_thread_each(), torch.no_grad():
             for batch in inputs.batches(size, left):
                 _write(files[batch.number], _batch(inputs, networks, batch, options, pool))
+                _write_settings(folder, inputs, options)
                 if progress is not None and bar is not None:
                     progress.advance(bar, len(batch.examples))
-    records = Summary(options.seed).add(map(_read, files)).records(inputs.name, inputs.data)
+    records = []
+    for layer in sorted({layer for file in files for layer in _layers(file)}):  # one at a time, for the memory
+        summary = Summary(options.seed).add(_read(file, layer) for file in files)
+        records += summary.records(inputs.name, inputs.data)
+    if not records:
+        longest = max(options.prefixes, default=0)
+        raise InputError(f"no sequence has the {longest} tokens that --prefixes asks for")
     write_jsonl(folder / "records.jsonl", records)
     return records
 
 
+def _settings(inputs: Inputs, options: Options) -> dict[str, Any]:
+    return {
+        "model": inputs.name, "weights": fingerprint(inputs.network), "data": inputs.data,
+        "contents": inputs.fingerprint(), "seed": options.seed, "batch_size": options.batch_size,
+        "prefixes": list(options.prefixes),
+    }  # fmt: skip
+
+
+def _write_settings(folder: Path, inputs: Inputs, options: Options) -> None:
+    if not (folder / SETTINGS).exists():
+        write_text(folder / SETTINGS, json.dumps(_settings(inputs, options), indent=1))
+
+
 def _check_folder(folder: Path, inputs: Inputs, options: Options) -> None:
     """A folder holds one analysis, of more and more examples."""
-    told = {
-        "model": inputs.name, "weights": fingerprint(inputs.network), "data": inputs.data, "seed": options.seed,
-        "batch_size": options.batch_size, "prefixes": list(options.prefixes),
-    }  # fmt: skip
-    path = folder / "analysis.json"
-    if path.exists():
+    path = folder / SETTINGS
+    if not path.exists():
+        return
+    try:
         before = json.loads(path.read_text(encoding="utf-8"))
-        for key, value in told.items():
-            if before.get(key) != value:
-                raise InputError(
-                    f"{folder} holds an analysis with {key} {before.get(key)}, not {value}; choose another --out"
-                )
-    write_text(path, json.dumps(told, indent=1))
+        assert isinstance(before, dict)
+    except (ValueError, AssertionError) as wrong:
+        raise InputError(f"{path} is damaged; remove {folder}, or choose another --out") from wrong
+    for key, value in _settings(inputs, options).items():
+        if before.get(key) != value:
+            raise InputError(
+                f"{folder} holds an analysis with {key} {before.get(key)}, not {value}; choose another --out"
+            )
 
 
-def _batch(inputs: Inputs, networks: dict[str, nn.Module], batch: Batch, options: Options, pool: Executor) -> Part:
+def _batch(inputs: Inputs, networks: Sequence[nn.Module], batch: Batch, options: Options, pool: Executor) -> Part:
+    """The model on all examples, and each untrained network on those whose turn it is."""
     part = Part(batch.examples, {}, {})
-    for name, network in networks.items():
+    start = batch.number * options.batch_size
+    for turn, network in enumerate(networks, start=-1):
+        name = "none" if turn < 0 else f"untrained-{turn}"
+        rows = [r for r in range(len(batch.examples)) if turn < 0 or (start + r) % INITIALISATIONS == turn]
+        if not rows:
+            continue
+        seen: list[int] = []
 
-        def receive(heads: Heads, name: str = name) -> None:
-            for rows, prefix, found in _measured(heads, batch.examples, options, name == "none", pool):
-                part.put(found, rows, heads.layer, prefix, name)
+        def receive(heads: Heads, name: str = name, rows: list[int] = rows, seen: list[int] = seen) -> None:
+            seen.append(heads.layer)
+            examples = [batch.examples[row] for row in rows]
+            for there, prefix, found in _measured(heads, examples, options, name == "none", pool):
+                part.put(found, rows[there], heads.layer, prefix, name)
 
-        with capture(network, receive):
-            inputs.show(network, batch)
+        with capture(network, receive) as layers:
+            inputs.show(network, batch.only(rows))
+        if sorted(seen) != list(range(layers)):
+            odd = next(layer for layer in range(layers) if seen.count(layer) != 1)
+            raise InputError(
+                f"attention layer {odd} of {layers} was seen {seen.count(odd)} times in a call of the model; expected "
+                "once, by scaled_dot_product_attention, softmax(q kᵀ) v or transformers' attention interface"
+            )
     return part
 
 
@@ -96,6 +135,8 @@ def _measured(
     """The parts of a batch, measured side by side: which rows, which prefix (0: all), and what was found."""
     if heads.causal and not options.prefixes:
         raise InputError(CAUSAL.format(heads.layer))
+    if options.prefixes and not heads.causal:
+        raise InputError(f"layer {heads.layer} is not causal: it is analysed as a whole, without --prefixes")
     work: list[tuple[slice, int, Heads]] = []
     for rows, alone in heads.sequences():
         if not heads.causal:
@@ -119,12 +160,24 @@ def _write(path: Path, part: Part) -> None:
         save_file(part.tensors(), partial)
 
 
-def _read(path: Path) -> Part:
-    """The numbers of a batch; none where it was not measured yet, or the disk lost it."""
+def _examples(path: Path) -> list[int]:
+    """Those of a batch that was measured; none where the disk lost it."""
     try:
-        return Part.of(load_file(path)) if path.exists() else Part([], {}, {})
-    except SafetensorError:
-        return Part([], {}, {})
+        with safe_open(path, "np") as file:
+            return [int(i) for i in file.get_tensor("examples")]
+    except (OSError, SafetensorError):
+        return []
+
+
+def _layers(path: Path) -> set[int]:
+    with safe_open(path, "np") as file:
+        return {int(name.split("/")[1]) for name in file.keys() if "/" in name}  # noqa: SIM118
+
+
+def _read(path: Path, layer: int) -> Part:
+    with safe_open(path, "np") as file:
+        names = [name for name in file.keys() if name == "examples" or int(name.split("/")[1]) == layer]  # noqa: SIM118
+        return Part.of({name: file.get_tensor(name) for name in names})
 
 
 @contextmanager

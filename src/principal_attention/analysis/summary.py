@@ -1,18 +1,19 @@
 """What was measured of every example becomes records: means with intervals, and differences from nulls."""
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..evaluation.records import record
-from .bootstrap import Sums, example_counts
+from .bootstrap import Interval, Sums, beyond_a_population, example_counts, intervals
 from .measure import Measured
 
 Key = tuple[int, int, str, str]  # layer, prefix (0: the whole sequence), null, metric
 
-# Which way a number goes as values come closer to kernel PCA; where it is not here, no way is better.
+# Which way a number goes as values come closer to kernel PCA, to 1 or to 0; where it is not here, no way is better.
 TOWARDS = {
     "rayleigh_residual": -1, "subspace_residual": -1, "infeasible_share": -1, "angle_smallest": -1, "angle_median": -1,
     "gamma_relative": -1, "violation_share": -1, "overlap": 1, "explained_share": 1, "matched_cosine": 1,
@@ -22,22 +23,25 @@ TOWARDS = {
 
 @dataclass
 class Part:
-    """One batch: which examples, numbers (examples, heads) and curves (examples, heads, points)."""
+    """One batch: which examples, numbers (examples, heads) and curves (examples, heads, points).
+
+    A null that is a network of its own has a number behind its name, `untrained-1`. Rows of NaN are of examples that a
+    network was not shown, or whose sequence is too short.
+    """
 
     examples: list[int]
     numbers: dict[Key, np.ndarray]
     curves: dict[Key, np.ndarray]
 
-    def put(self, found: Measured, rows: slice, layer: int, prefix: int, network: str) -> None:
-        """Some rows of the batch. What an untrained network's own values give is the null of that name."""
+    def put(self, found: Measured, rows: Sequence[int], layer: int, prefix: int, network: str = "none") -> None:
         for store, given in ((self.numbers, found.numbers), (self.curves, found.curves)):
             for null, named in given.items():
                 for metric, tensor in named.items():
                     values = tensor.cpu().numpy()
                     key = (layer, prefix, null if network == "none" else network, metric)
-                    if key not in store:  # rows that never come belong to sequences that are too short
+                    if key not in store:
                         store[key] = np.full((len(self.examples), *values.shape[1:]), np.nan)
-                    store[key][rows] = values
+                    store[key][list(rows)] = values
 
     def tensors(self) -> dict[str, np.ndarray]:
         """All of it under flat names, as a file has it."""
@@ -69,25 +73,32 @@ class Summary:
             counts = example_counts(part.examples, self.seed)
             for key, values in part.numbers.items():
                 there = ~np.isnan(values).all(-1)
-                self.sums.setdefault(key, Sums(values.shape[-1])).add(counts[:, there], values[there])
-            for key, values in part.curves.items():
+                if there.any():
+                    self.sums.setdefault(key, Sums(values.shape[-1])).add(counts[:, there], values[there])
+            for (layer, prefix, null, metric), values in part.curves.items():
                 there = ~np.isnan(values).all((-2, -1))
-                total = self.curves.setdefault(key, [0.0, 0])
+                total = self.curves.setdefault((layer, prefix, null.partition("-")[0], metric), [0.0, 0])
                 total[0] = total[0] + values[there].mean(1).sum(0)
                 total[1] += int(there.sum())
         return self
 
     def records(self, model: str, data: str) -> list[dict[str, Any]]:
-        made = [*self._numbers(), *self._curves()]
-        return [record(model, "kernel_pca", seed=self.seed, data=data, **each) for each in made]
+        with np.errstate(invalid="ignore", over="ignore"):
+            made = [*self._numbers(), *self._curves()]
+        # ‖φ(q)‖² leaves float64 for queries of absurd size: there is no number to write then
+        return [
+            record(model, "kernel_pca", seed=self.seed, data=data, **each)
+            for each in made
+            if all(math.isfinite(x) for x in each.values() if isinstance(x, float))
+        ]
 
     def _numbers(self) -> Iterator[dict[str, Any]]:
-        for (layer, prefix, null, metric), sums in sorted(self.sums.items()):
+        for layer, prefix, null, metric in sorted({(la, p, null.partition("-")[0], m) for la, p, null, m in self.sums}):
             own = self.sums.get((layer, prefix, "none", metric))
-            gaps = sums.below(own) if null != "none" and own is not None else None
-            for head, each in enumerate(sums.intervals()):
+            heads, gaps, n = self._null(own, layer, prefix, null, metric)
+            for head, each in enumerate(heads):
                 told = {
-                    "case": f"layer {layer} head {head}", "metric": metric, "value": each.value, "n": sums.n,
+                    "case": f"layer {layer} head {head}", "metric": metric, "value": each.value, "n": n,
                     "layer": layer, "head": head, "null": null, "low": each.low, "high": each.high,
                     **({"prefix": prefix} if prefix else {}),
                 }  # fmt: skip
@@ -96,10 +107,28 @@ class Summary:
                     told |= {"difference": value, "difference_low": low, "difference_high": high}
                 yield told
 
+    def _null(
+        self, own: Sums | None, layer: int, prefix: int, null: str, metric: str
+    ) -> tuple[list[Interval], list[Interval] | None, int]:
+        """Each head's interval, that of its difference from the null, and how many examples there were."""
+        if null != "untrained":
+            found = self.sums[layer, prefix, null, metric]
+            gaps = intervals(own.means() - found.means()) if own is not None and null != "none" else None
+            return intervals(found.means()), gaps, found.n
+        several = [
+            sums for (la, p, name, m), sums in sorted(self.sums.items())
+            if (la, p, name.partition("-")[0], m) == (layer, prefix, null, metric)
+        ]  # fmt: skip
+        population = np.hstack([sums.means() for sums in several])  # heads of all initialisations
+        centre = np.array([row[~np.isnan(row)].mean() if (~np.isnan(row)).any() else np.nan for row in population])
+        each = intervals(np.repeat(centre[:, None], several[0].total.shape[-1], axis=1))
+        gaps = beyond_a_population(own.means(), population) if own is not None else None
+        return each, gaps, sum(sums.n for sums in several)
+
     def _curves(self) -> Iterator[dict[str, Any]]:
         """Averaged over the heads of a layer."""
         for (layer, prefix, null, metric), (total, count) in sorted(self.curves.items()):
-            for component, value in enumerate(total / count):
+            for component, value in enumerate(total / count if count else ()):
                 yield {
                     "case": f"layer {layer}", "metric": metric, "value": float(value), "n": count, "layer": layer,
                     "null": null, "component": component, **({"prefix": prefix} if prefix else {}),

@@ -73,9 +73,9 @@ def measure_outputs(axes: Axes, values: Tensor) -> Numbers:
     size = outputs.square().sum(-1)
     count = axes.count
     across = outputs[..., :count] * axes.outputs[..., : outputs.shape[-1]]
-    inside = orthonormal(outputs).mT @ axes.outputs
-    explained = inside.square().sum((-2, -1))
-    whole = axes.outputs.square().sum((-2, -1))
+    explained = (orthonormal(outputs).mT @ axes.outputs).square().sum(-2)  # of each axis
+    whole = axes.outputs.square().sum(-2)
+    shares = explained / _positive(whole)
     rows = outputs.shape[-2]
     found = {
         "h_norm": size.mean(-1),
@@ -84,17 +84,23 @@ def measure_outputs(axes: Axes, values: Tensor) -> Numbers:
         "residual": feature - 2 * across.sum(-1).mean(-1) + size.mean(-1),
     }
     if rows > 1:  # one row is explained by any one column
-        found |= {"residual_best": feature - explained / rows, "explained_share": explained / _positive(whole)}
+        found |= {
+            "residual_best": feature - explained.sum(-1) / rows,
+            "explained_share": shares.sum(-1) / axes.kept.sum(-1).clamp(min=1),
+        }
     return found
 
 
 def orthonormal(columns: Tensor) -> Tensor:
-    """An orthonormal basis of the columns' span; columns that depend on earlier ones become zero."""
+    """An orthonormal basis of the columns' span, with zeros for the dimensions that the span has less than columns."""
     unit = columns / _positive(columns.norm(dim=-2, keepdim=True))
     basis, triangle = torch.linalg.qr(unit)
-    size = triangle.diagonal(dim1=-2, dim2=-1).abs()
     tolerance = torch.finfo(columns.dtype).eps * max(columns.shape[-2:])
-    return basis * (size > tolerance).unsqueeze(-2)
+    short = (triangle.diagonal(dim1=-2, dim2=-1).abs() <= tolerance).any(-1)
+    if short.any():  # a column that depends on earlier ones gets a direction of its own from QR: rare, so by itself
+        left, sizes, _ = torch.linalg.svd(unit[short], full_matrices=False)
+        basis[short] = left * (sizes > tolerance * sizes[..., :1]).unsqueeze(-2)
+    return basis
 
 
 def _positive(x: Tensor) -> Tensor:

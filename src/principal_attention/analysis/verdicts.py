@@ -1,10 +1,11 @@
 """What the numbers say of each claim, by rules that are stated with the answer.
 
-A head *clears a null* in a metric when the 95% interval of its difference from that null, paired by example, lies on
-kernel PCA's side of zero. An effect counts only where it clears every null. With many heads some clear by luck: one in
-forty for each null, if nothing were there.
+A head *clears a null* in a metric when the 95% interval of its difference from that null lies on kernel PCA's side of
+zero: over examples, paired, and against the untrained network also over its heads and initialisations. An effect counts
+only where it clears every null. With many heads some clear by luck: one in forty for each null, if nothing were there.
 """
 
+import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,16 +14,16 @@ from typing import Any
 from .measure import NULLS
 from .summary import TOWARDS
 
-NEAR = 0.1  # how far from kernel PCA's own value counts as being there
-MOST = 0.9  # the share of heads that must clear every null for a claim to hold
-HALF = 0.5
-EXACT = 0.01  # so near, a head need not clear the untrained network: what is kernel PCA by construction always was
-COMPARED = {  # what is claimed, and the measures of it with the value that kernel PCA has
-    "the values' coefficients are eigenvectors of the centred Gram matrix": {"rayleigh_residual": 0.0},
-    "they span the leading principal axes": {"overlap": 1.0},
-    "the outputs are the projections, up to a linear map": {"explained_share": 1.0},
-    "the values are those of Theorem 1": {"matched_cosine": 1.0, "linear_cka": 1.0, "kernel_cka": 1.0},
-    "γ is constant": {"gamma_relative": 0.0},
+FAR, MOST = 0.9, 0.9  # how much of the way to kernel PCA the typical head must have gone, and how many heads must clear
+START, HALF = 0.1, 0.5  # and for half an answer
+EXACT = 0.01  # what is so near kernel PCA untrained is so by construction: then that is no null
+FEWEST = 10  # examples; of fewer the intervals are too narrow
+COMPARED = {  # what is claimed, and the measures of it
+    "the values' coefficients are eigenvectors of the centred Gram matrix": ("rayleigh_residual",),
+    "they span the leading principal axes": ("overlap",),
+    "the outputs are the projections, up to a linear map": ("explained_share",),
+    "the values are those of Theorem 1": ("matched_cosine", "linear_cka", "kernel_cka"),
+    "γ is constant": ("gamma_relative",),
 }
 Place = tuple[int, int, int]  # layer, head, prefix
 
@@ -43,9 +44,9 @@ def judge(records: Sequence[dict[str, Any]]) -> list[Verdict]:
 def heads_that_clear(records: Iterable[dict[str, Any]], metric: str) -> list[bool] | None:
     """Of each head whether it clears every null; None where no direction is kernel PCA's, or there is no null."""
     found = _Found(each for each in records if each["metric"] == metric)
-    if metric not in TOWARDS or not found.nulls(metric):
+    if metric not in TOWARDS or not found.counted(metric):
         return None
-    return [found.clears(metric, place, found.nulls(metric)) for place in found.by[metric, "none"]]
+    return [found.clears(metric, place, found.counted(metric)) for place in found.by[metric, "none"]]
 
 
 class _Found:
@@ -61,38 +62,63 @@ class _Found:
     def nulls(self, metric: str) -> list[str]:
         return [null for null in NULLS if (metric, null) in self.by]
 
+    def counted(self, metric: str) -> list[str]:
+        """The nulls that are to be cleared: not an untrained network that is kernel PCA as the model is."""
+        both = (
+            (self._left(metric), self._left(metric, "untrained")) if (metric, "untrained") in self.by else (math.inf,)
+        )
+        constructed = max(both) <= EXACT
+        return [null for null in self.nulls(metric) if null != "untrained" or not constructed]
+
     def values(self, metric: str, null: str = "none") -> list[float]:
         return [each["value"] for each in self.by.get((metric, null), {}).values()]
 
     def clears(self, metric: str, place: Place, nulls: Sequence[str]) -> bool:
         sign = TOWARDS[metric]
         edge = "difference_low" if sign > 0 else "difference_high"
-        there = abs(self.by[metric, "none"][place]["value"] - max(sign, 0)) <= EXACT
-        return all(sign * self.by[metric, null][place][edge] > 0 or (there and null == "untrained") for null in nulls)
+        return all(sign * self.by[metric, null][place][edge] > 0 for null in nulls)
 
     def share(self, metric: str, nulls: Sequence[str]) -> float:
         """Of heads that clear all of these."""
-        places = self.by[metric, "none"]
-        return statistics.fmean(self.clears(metric, place, nulls) for place in places)
+        return statistics.fmean(self.clears(metric, place, nulls) for place in self.by[metric, "none"])
 
-    def compared(self, claim: str, metrics: dict[str, float]) -> Verdict:
-        there = {metric: exact for metric, exact in metrics.items() if (metric, "none") in self.by}
+    def compared(self, claim: str, metrics: Sequence[str]) -> Verdict:
+        where = "in each measure" if len(metrics) > 1 else f"in {metrics[0]}"
         rule = (
-            f"holds where the typical head's {' and '.join(metrics)} {'are' if len(metrics) > 1 else 'is'} within "
-            f"{NEAR} of {next(iter(metrics.values())):g} and {MOST:.0%} of heads clear every null; in part where half "
-            "of them clear every null; fails otherwise"
+            f"holds where, {where}, the typical head has gone {FAR:.0%} of the way from the best null to kernel PCA "
+            f"and {MOST:.0%} of heads clear every null; in part where it has gone {START:.0%} of it and half of the "
+            "heads clear; fails otherwise"
         )
-        if not any(self.nulls(metric) for metric in there):
-            return Verdict(claim, "not asked", "a single query, or no null, says nothing about it", rule)
-        answers = []
-        for metric, exact in there.items():
-            near, share = abs(self._typical(metric) - exact) <= NEAR, self.share(metric, self.nulls(metric))
-            answers.append(2 if near and share >= MOST else 1 if share >= HALF else 0)
+        there = [metric for metric in metrics if (metric, "none") in self.by and self.counted(metric)]
+        n = min((each["n"] for metric in there for each in self.by[metric, "none"].values()), default=0)
+        if not there:
+            return Verdict(
+                claim, "not asked", "There is no null, or a single query, which says nothing about it.", rule
+            )
+        if n < FEWEST:
+            return Verdict(
+                claim, "not asked", f"{n} examples are too few for intervals; ask for {FEWEST} or more.", rule
+            )
+        answer = min(self._answer(metric) for metric in there)
         told = "; ".join(self._told(metric) for metric in there)
-        return Verdict(claim, ("fails", "in part", "holds")[min(answers)], f"{told}.", rule)
+        return Verdict(claim, ("fails", "in part", "holds")[answer], f"{told}.", rule)
+
+    def _answer(self, metric: str) -> int:
+        nulls = self.counted(metric)
+        gone, share = self._gone(metric, nulls), self.share(metric, nulls)
+        return 2 if gone >= FAR and share >= MOST else 1 if gone >= START and share >= HALF else 0
 
     def _typical(self, metric: str, null: str = "none") -> float:
         return statistics.median(self.values(metric, null))
+
+    def _left(self, metric: str, null: str = "none") -> float:
+        """How far the typical head is from kernel PCA."""
+        return abs(max(TOWARDS[metric], 0) - self._typical(metric, null))
+
+    def _gone(self, metric: str, nulls: Sequence[str]) -> float:
+        """The share of the way from the best null to kernel PCA."""
+        whole = min(self._left(metric, null) for null in nulls)
+        return 1 - self._left(metric) / whole if whole > 0 else -math.inf
 
     def _told(self, metric: str) -> str:
         nulls = self.nulls(metric)
@@ -104,10 +130,11 @@ class _Found:
         return f"{metric} is {self._typical(metric):.2f} ({'; '.join(each)}{every})"
 
     def projection_loss(self) -> Verdict:
-        share, loss, star = (statistics.fmean(self.values(m)) for m in ("violation_share", "j_proj", "j_star"))
-        return Verdict(
-            "J_proj as printed is a projection error",
-            "holds" if max(self.values("violation_share")) == 0 else "fails",
-            f"‖h‖² exceeds ‖φ(q)‖² in {share:.1%} of rows; J_proj is {loss:.3g} where kernel PCA has {star:.3g}.",
-            "holds where no row has ‖h‖² > ‖φ(q)‖²: a projection cannot be longer than what is projected",
-        )
+        claim = "J_proj as printed is a projection error"
+        rule = "holds where no row has ‖h‖² > ‖φ(q)‖²: a projection cannot be longer than what is projected"
+        found = [self.values(metric) for metric in ("violation_share", "j_proj", "j_star")]
+        if not all(found):
+            return Verdict(claim, "not asked", "‖φ(q)‖² is too large for float64.", rule)
+        share, loss, star = map(statistics.fmean, found)
+        told = f"‖h‖² exceeds ‖φ(q)‖² in {share:.1%} of rows; J_proj is {loss:.3g} where kernel PCA has {star:.3g}."
+        return Verdict(claim, "fails" if any(found[0]) else "holds", told, rule)

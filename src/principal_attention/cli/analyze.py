@@ -18,11 +18,11 @@ from .evaluate import open_data, parse
 
 
 def run_analyze(
-    model: str, out: Path | None, *, data: str | None, split: str | None, count: int, pack: int | None, prefixes: str,
-    batch_size: int, seed: int,
+    model: str, out: Path | None, *, data: str | None, split: str | None, column: str | None, count: int,
+    pack: int | None, prefixes: str, batch_size: int, seed: int,
 ) -> None:  # fmt: skip
     options = Options(batch_size, seed, _lengths(prefixes))
-    inputs = open_inputs(model, data, split, count, pack)
+    inputs = open_inputs(model, data, split, count, column=column, pack=pack)
     folder = out or Path("runs") / f"analyze-{inputs.name}"
     with make_progress() as bar:
         records = analyze(inputs, folder, options, progress=bar)
@@ -32,18 +32,22 @@ def run_analyze(
     title = f"{inputs.name}, {len(inputs)} {inputs.unit} of {inputs.data}: medians over heads"
     shown = [[cell for number, cell in enumerate(row) if number != RANGE] for row in metric_rows(records)]
     console.print(for_terminal(shown, title))
-    console.print("\n".join(verdict_lines(verdicts)), highlight=False)
-    console.print(f"page: {page}\nevery head: {folder / 'records.jsonl'}", highlight=False, soft_wrap=True)
+    console.print("\n".join(verdict_lines(verdicts)), highlight=False, markup=False)
+    console.print(
+        f"page: {page}\nevery head: {folder / 'records.jsonl'}", highlight=False, markup=False, soft_wrap=True
+    )
 
 
-def open_inputs(model: str, data: str | None, split: str | None, count: int, pack: int | None) -> Inputs:
+def open_inputs(
+    model: str, data: str | None, split: str | None, count: int, *, column: str | None = None, pack: int | None = None
+) -> Inputs:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if reads_text(model):
         if data is None:
             raise InputError("--data is missing: expected a hub name, or a parquet file or folder with texts")
-        return TextInputs(model, data, split=split, count=count, pack=pack, device=device)
-    if pack is not None:
-        raise InputError(f"--pack joins texts, and {model} looks at images")
+        return TextInputs(model, data, split=split, column=column, count=count, pack=pack, device=device)
+    if pack is not None or column is not None:
+        raise InputError(f"--pack and --column are for texts, and {model} looks at images")
     subject = Subject(model, device)
     images, name = open_data(subject, model, data, split)
     return ImageInputs(subject, images, name, count)

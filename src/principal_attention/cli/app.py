@@ -174,6 +174,7 @@ def analyze(
     ] = None,
     split: Annotated[str | None, typer.Option(help="Of the data; else what it has for validation.")] = None,
     images: Annotated[int, typer.Option("--images", "--texts", min=1, help="How many images or texts.")] = 100,
+    column: Annotated[str | None, typer.Option(help="Of texts, where the data have several.")] = None,
     pack: Annotated[int | None, typer.Option(help="Join texts to pieces of so many tokens.")] = None,
     prefixes: Annotated[str, typer.Option(help="For causal heads: rows with so many keys, as 64,128.")] = "",
     batch_size: Annotated[int, typer.Option(min=1)] = 8,
@@ -188,8 +189,8 @@ def analyze(
         from .analyze import run_analyze
 
         run_analyze(
-            model, out, data=data, split=split, count=images, pack=pack, prefixes=prefixes, batch_size=batch_size,
-            seed=seed,
+            model, out, data=data, split=split, column=column, count=images, pack=pack, prefixes=prefixes,
+            batch_size=batch_size, seed=seed,
         )  # fmt: skip
 
 

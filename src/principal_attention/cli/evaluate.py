@@ -63,7 +63,7 @@ def run_evaluate(model: str, out: Path | None, against: Path | None, batch_size:
         show(console, found, subject.name)
         if against is not None:
             show_comparison(console, found.results, against)
-        console.print(f"per-image outcomes and records: {folder}", highlight=False, soft_wrap=True)
+        console.print(f"per-image outcomes and records: {folder}", highlight=False, markup=False, soft_wrap=True)
 
 
 def parse(text: str) -> list[str]:

@@ -43,7 +43,7 @@ def fingerprint(network: nn.Module, *used: object) -> str:
     seen = hashlib.sha256(" ".join(map(str, (network, *used))).encode())
     for name, tensor in network.state_dict().items():
         seen.update(name.encode())
-        seen.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        seen.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     return seen.hexdigest()[:16]
 
 

@@ -24,8 +24,14 @@ def open_texts(source: str, split: str | None = None, *, column: str | None = No
     rows = tables[name].rows
     found = [each for each, feature in rows.features.items() if getattr(feature, "dtype", "") in _STRINGS]
     if column is None and len(found) != 1:
-        told = f"several columns hold text: {', '.join(found)}" if found else "no column holds text"
+        told = (
+            f"several columns hold text: {', '.join(found)}; name one with --column"
+            if found
+            else "no column holds text"
+        )
         raise InputError(f"{told}; the columns of {source} are {', '.join(rows.features)}")
+    if column is not None and column not in found:
+        raise InputError(f"--column is {column!r}; expected one with texts, of {source} {', '.join(found) or 'none'}")
     return rows[column or found[0]], name
 
 
@@ -34,26 +40,37 @@ _STRINGS = ("string", "large_string")
 
 def sentences(texts: Iterable[str], tokenizer: Any, *, at_least: int, at_most: int) -> Iterator[list[int]]:
     """Each text by itself with the tokenizer's marks around it, cut to `at_most` tokens; shorter ones are left out."""
-    for text in texts:
-        tokens = tokenizer(text, truncation=True, max_length=at_most)["input_ids"]
+    for number, text in enumerate(texts):
+        tokens, _ = _encoded(tokenizer, text, number, truncation=True, max_length=at_most)
         if len(tokens) >= at_least:
             yield tokens
 
 
 def packed(texts: Iterable[str], tokenizer: Any, length: int) -> Iterator[list[int]]:
     """Texts one after the other in pieces of exactly `length` tokens, the tokenizer's marks around each piece."""
-    before, after = _marks(tokenizer)
-    room = length - len(before) - len(after)
     waiting: list[int] = []
-    for text in texts:
-        waiting += tokenizer(text, add_special_tokens=False)["input_ids"]
+    for number, text in enumerate(texts):
+        tokens, marks = _encoded(tokenizer, text, number)
+        before, after = _around(tokens, marks)
+        room = length - len(before) - len(after)
+        waiting += [token for token, mark in zip(tokens, marks, strict=True) if not mark]
         while len(waiting) >= room:
             piece, waiting = waiting[:room], waiting[room:]
             yield [*before, *piece, *after]
 
 
-def _marks(tokenizer: Any) -> tuple[list[int], list[int]]:
-    """What the tokenizer puts before and after a text."""
-    bare, whole = (tokenizer("a", add_special_tokens=marked)["input_ids"] for marked in (False, True))
-    start = next(i for i in range(len(whole)) if whole[i : i + len(bare)] == bare)
-    return whole[:start], whole[start + len(bare) :]
+def _encoded(tokenizer: Any, text: Any, number: int, **options: Any) -> tuple[list[int], list[int]]:
+    """A text's tokens, and of each whether it is a mark of the tokenizer's own."""
+    if not isinstance(text, str):
+        raise InputError(f"text {number} is {text!r}; expected a string")
+    found = tokenizer(text, return_special_tokens_mask=True, verbose=False, **options)
+    return found["input_ids"], found["special_tokens_mask"]
+
+
+def _around(tokens: list[int], marks: list[int]) -> tuple[list[int], list[int]]:
+    """The marks before and after a text; of an empty one, the first half comes before."""
+    if all(marks):
+        half = -(-len(tokens) // 2)
+        return tokens[:half], tokens[half:]
+    first, last = marks.index(0), len(marks) - marks[::-1].index(0)
+    return tokens[:first], tokens[last:]

@@ -150,7 +150,9 @@ def _nulls(curves: dict[tuple[str, int], np.ndarray]) -> list[str]:
 
 
 def _over_layers(curves: dict[tuple[str, int], np.ndarray], null: str) -> np.ndarray:
-    return np.mean([values for (each, _), values in curves.items() if each == null], axis=0)
+    found = [values for (each, _), values in curves.items() if each == null]
+    shortest = min(map(len, found))  # where heads of other layers are wider
+    return np.mean([values[:shortest] for values in found], axis=0)
 
 
 def _plain(figure: Any) -> Any:

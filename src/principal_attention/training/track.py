@@ -43,9 +43,11 @@ class KernelPCATracker:
 
         training = model.training
         device = next(model.parameters()).device
-        with capture(model.eval(), receive):
-            model(self.images.to(device))
-        model.train(training)
+        try:
+            with capture(model.eval(), receive):
+                model(self.images.to(device))
+        finally:
+            model.train(training)
         logged: dict[str, float] = {}
         for name in (*WATCHED, "log_j_proj_authors"):
             values = {number: layer[name] for number, layer in enumerate(layers) if name in layer}
