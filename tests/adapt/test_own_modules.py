@@ -196,7 +196,7 @@ def test_modules_that_cannot_be_right_are_refused():
         with pytest.raises(InputError, match="add_bias_kv, add_zero_attn, kdim or vdim"):
             pa.robustify(nn.MultiheadAttention(16, 2, **options), pursuit=Pursuit())
     layer = pa.robustify(nn.MultiheadAttention(16, 2), pursuit=Pursuit())
-    with pytest.raises(InputError, match="must be the same tensor"):
+    with pytest.raises(InputError, match="the same tensor for all three"):
         layer(torch.randn(5, 1, 16), torch.randn(5, 1, 16), torch.randn(5, 1, 16))
 
     class Doubled(nn.MultiheadAttention):

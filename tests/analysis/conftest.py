@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from principal_attention.analysis.capture import Heads
+from principal_attention.analysis.heads import Heads
 from principal_attention.kernel_pca import gram_spectrum, theorem_values
 
 N, WIDTH = 60, 12

@@ -11,7 +11,7 @@ from scipy.linalg import subspace_angles
 from sklearn.decomposition import KernelPCA as TheirKernelPCA
 
 from principal_attention.analysis.axes import Axes
-from principal_attention.analysis.measure import measure, prefixes, stand_in
+from principal_attention.analysis.measure import measure, stand_in
 from principal_attention.analysis.printed import authors_projection_loss, pair_differences
 from principal_attention.analysis.similarity import Reference
 from principal_attention.analysis.summary import TOWARDS
@@ -267,12 +267,12 @@ def test_a_row_of_a_causal_head_is_a_head_of_its_own(heads):
     whole = replace(heads("random"), causal=True)
     mask = torch.ones(60, 60, dtype=torch.bool).tril()
     out = (whole.queries @ whole.keys.mT * whole.scale).masked_fill(~mask, -torch.inf).softmax(-1) @ whole.values
-    for length, row in prefixes(replace(whole, outputs=out), [20, 60]):
+    for length, row in replace(whole, outputs=out).prefixes([20, 60]):
         attended = (row.queries @ row.keys.mT * row.scale).softmax(-1) @ row.values
         assert torch.allclose(attended, row.outputs)
         found = numbers(row)["none"]
         assert torch.allclose(found["h_norm"], out[:, :, length - 1].square().sum(-1))
         assert "explained_share" not in found  # one row is explained by any one column
     exact = heads("exact")
-    last = prefixes(replace(exact, causal=True), [60])[0][1]
+    ((_, last),) = replace(exact, causal=True).prefixes([60])
     assert torch.allclose(numbers(last)["none"]["overlap"], torch.ones(3, 2, dtype=torch.float64))

@@ -6,7 +6,8 @@ run       every example of a data set, resumable; bootstrap and summary make rec
 verdicts  what the records say of each claim
 """
 
-from .capture import Heads, capture
+from .capture import capture
+from .heads import Heads
 from .measure import measure
 
 __all__ = ["Heads", "capture", "measure"]

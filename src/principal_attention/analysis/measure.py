@@ -1,7 +1,7 @@
 """Every number of one attention call: of the head's own values, and of values that know nothing of its keys."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from torch import Tensor
 from .._random import words
 from ..errors import InputError, NonFiniteError
 from .axes import Axes, Numbers
-from .capture import Heads
+from .heads import Heads
 from .printed import authors_projection_loss, gamma_differences
 from .similarity import Reference
 from .values import measure_coefficients, measure_outputs
@@ -64,17 +64,3 @@ def stand_in(null: str, values: Tensor, layer: int, examples: Sequence[int], see
         else:
             made.append(own[:, torch.randperm(own.shape[-2], generator=random)])
     return torch.stack(made)
-
-
-def prefixes(heads: Heads, lengths: Sequence[int]) -> list[tuple[int, Heads]]:
-    """A causal head has another g for every query: each of these rows with the keys it sees, as a head of its own."""
-    return [
-        (
-            length,
-            replace(
-                heads, queries=heads.queries[..., length - 1 : length, :], keys=heads.keys[..., :length, :],
-                values=heads.values[..., :length, :], outputs=heads.outputs[..., length - 1 : length, :], causal=False,
-            ),
-        )
-        for length in lengths
-    ]  # fmt: skip

@@ -18,9 +18,10 @@ from .._files import replacing, write_jsonl, write_text
 from .._processes import cores
 from ..errors import InputError
 from ..evaluation.subject import fingerprint
-from .capture import Heads, capture
+from .capture import capture
+from .heads import Heads
 from .inputs import Batch, Inputs
-from .measure import NULLS, Measured, measure, prefixes
+from .measure import NULLS, Measured, measure
 from .summary import Part, Summary
 
 SETTINGS = "analysis.json"
@@ -143,7 +144,7 @@ def _measured(
             work += [(each, 0, part) for each, part in alone.split(rows, cores())]
             continue
         lengths = [length for length in options.prefixes if length <= alone.keys.shape[-2]]
-        work += [(rows, length, row) for length, row in prefixes(alone, lengths)]
+        work += [(rows, length, row) for length, row in alone.prefixes(lengths)]
 
     def one(item: tuple[slice, int, Heads]) -> Measured:
         rows, _, each = item

@@ -1,0 +1,50 @@
+"""What one attention call of a model is made of."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Heads:
+    """One attention call: tensors (B, H, N, D), detached; `key_mask` (B, N) is True for real tokens."""
+
+    layer: int
+    queries: Tensor
+    keys: Tensor
+    values: Tensor
+    outputs: Tensor
+    scale: float
+    causal: bool = False
+    key_mask: Tensor | None = None
+
+    def sequences(self) -> Iterator[tuple[slice, "Heads"]]:
+        """Parts of the batch without padding, each with its place in the batch: all of it where there is none."""
+        if self.key_mask is None or bool(self.key_mask.all()):
+            yield slice(0, len(self.keys)), self
+            return
+        for number, real in enumerate(self.key_mask):
+            q, k, v, out = (
+                t[number : number + 1, :, real] for t in (self.queries, self.keys, self.values, self.outputs)
+            )
+            alone = replace(self, queries=q, keys=k, values=v, outputs=out, key_mask=None)
+            yield slice(number, number + 1), alone
+
+    def split(self, rows: slice, pieces: int) -> Iterator[tuple[slice, "Heads"]]:
+        """The batch, which is these rows of a larger one, in so many pieces."""
+        step = -(-len(self.keys) // pieces)
+        for start in range(0, len(self.keys), step):
+            piece = slice(start, start + step)
+            q, k, v, out = (t[piece] for t in (self.queries, self.keys, self.values, self.outputs))
+            there = slice(rows.start + start, min(rows.stop, rows.start + start + step))
+            yield there, replace(self, queries=q, keys=k, values=v, outputs=out, key_mask=None)
+
+    def prefixes(self, lengths: Sequence[int]) -> Iterator[tuple[int, "Heads"]]:
+        """A causal head has another g for every query: each of these rows with the keys it sees, as a head."""
+        for length in lengths:
+            row, seen = slice(length - 1, length), slice(0, length)
+            yield length, replace(
+                self, queries=self.queries[..., row, :], keys=self.keys[..., seen, :], values=self.values[..., seen, :],
+                outputs=self.outputs[..., row, :], causal=False,
+            )  # fmt: skip
