@@ -55,8 +55,8 @@ def test_an_interval_is_that_of_a_mean():
     values = np.random.default_rng(0).normal(3, 2, (200, 1))
     sums = Sums(1)
     for start in range(0, 200, 50):
-        examples = range(start, start + 50)
-        sums.add(example_counts(examples, 0), values[start : start + 50])
+        counts = example_counts(range(start, start + 50), 0)
+        sums.add(counts @ values[start : start + 50], counts.sum(-1, keepdims=True))
     ((value, low, high),) = intervals(sums.means())
     assert value == pytest.approx(values.mean())
     assert sums.n == 200
@@ -70,8 +70,9 @@ def test_differences_are_paired_by_example():
     values = np.random.default_rng(0).normal(0, 5, (50, 1))
     counts = example_counts(range(50), 0)
     ours, null = Sums(1), Sums(1)
-    ours.add(counts, values + 0.25)
-    null.add(counts, values)
+    weight = counts.sum(-1, keepdims=True)
+    ours.add(counts @ (values + 0.25), weight)
+    null.add(counts @ values, weight)
     assert intervals(ours.means() - null.means())[0] == pytest.approx((0.25, 0.25, 0.25))
 
 

@@ -35,10 +35,10 @@ class Sums:
     def n(self) -> int:
         return int(self.weight[0, 0])
 
-    def add(self, counts: np.ndarray, values: np.ndarray) -> None:
-        """`counts` (rows, examples) and `values` (examples, heads)."""
-        self.total += counts @ values
-        self.weight += counts.sum(-1, keepdims=True)
+    def add(self, total: np.ndarray, weight: np.ndarray) -> None:
+        """Sums (rows, heads) over examples, each as often as it was drawn, and how often that was, (rows, 1)."""
+        self.total += total
+        self.weight += weight
 
     def means(self) -> np.ndarray:
         """(rows, heads); NaN where a resample drew no example."""
@@ -66,10 +66,15 @@ def beyond_a_population(own: np.ndarray, population: np.ndarray) -> list[Interva
     count = population.shape[-1]
     spread = float(np.std(population[0], ddof=1)) if count > 1 else math.inf
     reach = spread * float(stats.t.ppf(0.975, count - 1)) * math.sqrt(1 + 1 / count) if count > 1 else math.inf
-    centre = np.full((len(population), 1), np.nan)
-    there = ~np.isnan(population).all(-1)
-    centre[there, 0] = np.nanmean(population[there], axis=-1)
     return [
         Interval(value, value - math.hypot(value - low, reach), value + math.hypot(high - value, reach))
-        for value, low, high in intervals(own - centre)
+        for value, low, high in intervals(own - population_mean(population))
     ]
+
+
+def population_mean(population: np.ndarray) -> np.ndarray:
+    """(rows, 1), of those that were drawn; NaN where none was."""
+    there = ~np.isnan(population)
+    count = there.sum(-1, keepdims=True)
+    total = np.where(there, population, 0.0).sum(-1, keepdims=True)
+    return np.divide(total, count, out=np.full(count.shape, np.nan), where=count > 0)

@@ -62,8 +62,8 @@ def analyze(
                 if progress is not None and bar is not None:
                     progress.advance(bar, len(batch.examples))
     records = []
-    for layer in sorted({layer for file in files for layer in _layers(file)}):  # one at a time, for the memory
-        summary = Summary(options.seed).add(_read(file, layer) for file in files)
+    for layers in _groups(files):
+        summary = Summary(options.seed).add(_read(file, layers) for file in files)
         records += summary.records(inputs.name, inputs.data)
     if not records:
         longest = max(options.prefixes, default=0)
@@ -170,14 +170,28 @@ def _examples(path: Path) -> list[int]:
         return []
 
 
-def _layers(path: Path) -> set[int]:
-    with safe_open(path, "np") as file:
-        return {int(name.split("/")[1]) for name in file.keys() if "/" in name}  # noqa: SIM118
+def _groups(files: Sequence[Path]) -> list[set[int]]:
+    """The layers in groups of some 64 heads: the sums of a head take a megabyte."""
+    heads: dict[int, int] = {}
+    for path in files:
+        with safe_open(path, "np") as file:
+            for name in file.keys():  # noqa: SIM118
+                if name.startswith("number/"):
+                    heads.setdefault(int(name.split("/")[1]), file.get_slice(name).get_shape()[1])
+    groups: list[set[int]] = []
+    room = 0
+    for layer, count in sorted(heads.items()):
+        if room < count:
+            groups.append(set())
+            room = 64
+        groups[-1].add(layer)
+        room -= count
+    return groups
 
 
-def _read(path: Path, layer: int) -> Part:
+def _read(path: Path, layers: set[int]) -> Part:
     with safe_open(path, "np") as file:
-        names = [name for name in file.keys() if name == "examples" or int(name.split("/")[1]) == layer]  # noqa: SIM118
+        names = [name for name in file.keys() if name == "examples" or int(name.split("/")[1]) in layers]  # noqa: SIM118
         return Part.of({name: file.get_tensor(name) for name in names})
 
 

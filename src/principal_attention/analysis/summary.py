@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..evaluation.records import record
-from .bootstrap import Interval, Sums, beyond_a_population, example_counts, intervals
+from .bootstrap import Interval, Sums, beyond_a_population, example_counts, intervals, population_mean
 from .measure import Measured
 
 Key = tuple[int, int, str, str]  # layer, prefix (0: the whole sequence), null, metric
@@ -71,16 +71,26 @@ class Summary:
     def add(self, parts: Iterable[Part]) -> "Summary":
         for part in parts:
             counts = example_counts(part.examples, self.seed)
+            shown: dict[tuple[bool, ...], list[Key]] = {}  # what the same examples have numbers of
             for key, values in part.numbers.items():
-                there = ~np.isnan(values).all(-1)
-                if there.any():
-                    self.sums.setdefault(key, Sums(values.shape[-1])).add(counts[:, there], values[there])
+                shown.setdefault(tuple(~np.isnan(values).all(-1)), []).append(key)
+            for rows, keys in shown.items():
+                if any(rows):
+                    self._add(counts[:, rows], {key: part.numbers[key][list(rows)] for key in keys})
             for (layer, prefix, null, metric), values in part.curves.items():
                 there = ~np.isnan(values).all((-2, -1))
                 total = self.curves.setdefault((layer, prefix, null.partition("-")[0], metric), [0.0, 0])
                 total[0] = total[0] + values[there].mean(1).sum(0)
                 total[1] += int(there.sum())
         return self
+
+    def _add(self, counts: np.ndarray, numbers: dict[Key, np.ndarray]) -> None:
+        """All in one product: they are thousands."""
+        sums = counts @ np.hstack(list(numbers.values()))
+        ends = np.cumsum([values.shape[-1] for values in numbers.values()])
+        weight = counts.sum(-1, keepdims=True)
+        for (key, values), total in zip(numbers.items(), np.split(sums, ends[:-1], axis=1), strict=True):
+            self.sums.setdefault(key, Sums(values.shape[-1])).add(total, weight)
 
     def records(self, model: str, data: str) -> list[dict[str, Any]]:
         with np.errstate(invalid="ignore", over="ignore"):
@@ -93,6 +103,7 @@ class Summary:
         ]
 
     def _numbers(self) -> Iterator[dict[str, Any]]:
+        self.networks = sorted({null for _, _, null, _ in self.sums if null.startswith("untrained-")})
         for layer, prefix, null, metric in sorted({(la, p, null.partition("-")[0], m) for la, p, null, m in self.sums}):
             own = self.sums.get((layer, prefix, "none", metric))
             heads, gaps, n = self._null(own, layer, prefix, null, metric)
@@ -115,13 +126,10 @@ class Summary:
             found = self.sums[layer, prefix, null, metric]
             gaps = intervals(own.means() - found.means()) if own is not None and null != "none" else None
             return intervals(found.means()), gaps, found.n
-        several = [
-            sums for (la, p, name, m), sums in sorted(self.sums.items())
-            if (la, p, name.partition("-")[0], m) == (layer, prefix, null, metric)
-        ]  # fmt: skip
+        keys = [(layer, prefix, name, metric) for name in self.networks]
+        several = [self.sums[key] for key in keys if key in self.sums]
         population = np.hstack([sums.means() for sums in several])  # heads of all initialisations
-        centre = np.array([row[~np.isnan(row)].mean() if (~np.isnan(row)).any() else np.nan for row in population])
-        each = intervals(np.repeat(centre[:, None], several[0].total.shape[-1], axis=1))
+        each = intervals(population_mean(population)) * several[0].total.shape[-1]
         gaps = beyond_a_population(own.means(), population) if own is not None else None
         return each, gaps, sum(sums.n for sums in several)
 
