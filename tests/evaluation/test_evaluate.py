@@ -321,3 +321,9 @@ def test_a_model_without_an_answer_is_wrong():
     assert found["predicted"] == [1, -1, 0]
     assert found["rank"] == [0, 3, 1]
     assert json.dumps(found)  # no NaN among it
+
+
+def test_budgets_are_numbers_or_quotients_of_them():
+    from principal_attention.cli.evaluate import numbers
+
+    assert numbers(["8/255", "0.5/255", "0.03"], "eps") == (8 / 255, 0.5 / 255, 0.03)

@@ -71,14 +71,19 @@ def parse(text: str) -> list[str]:
 
 
 def numbers(given: Sequence[str], what: str) -> tuple[float, ...]:
-    """Fractions or decimals: 8/255, 0.03."""
+    """Fractions or decimals: 8/255, 0.5/255, 0.03."""
     try:
-        found = tuple(float(Fraction(word)) for word in given)
+        found = tuple(float(_quotient(word)) for word in given)
     except (ValueError, ZeroDivisionError, OverflowError) as wrong:
         raise InputError(f"--{what} is {','.join(given)}; expected numbers or fractions, as 1/255,0.01") from wrong
     if any(x <= 0 for x in found):
         raise InputError(f"--{what} is {','.join(given)}; expected numbers above 0")
     return found
+
+
+def _quotient(word: str) -> Fraction:
+    above, sign, below = word.partition("/")
+    return Fraction(above) / Fraction(below) if sign else Fraction(above)
 
 
 def plan(subject: Subject, model: str, suites: Sequence[str], device: torch.device, **options: Any) -> Iterator[Group]:
