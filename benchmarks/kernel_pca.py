@@ -5,8 +5,7 @@
     PRINCIPAL_DATA=/path/to/data .venv/bin/python benchmarks/kernel_pca.py speed --write
 
 The folder holds `imagenet-val-2000`, `deit-tiny`, `minilm-l6`, `sst2` and `cifar10`. Each part writes its own piece of
-docs/results/kernel-pca.md, and goes on where it was when it was killed. On two cores: models an hour and a half (2,000
-images), training three quarters of an hour, speed five minutes.
+docs/results/kernel-pca.md, and goes on where it was when it was killed.
 """
 
 import argparse

@@ -5,8 +5,8 @@
 
 The folder holds `imagenet-val-2000`, `deit-tiny`, `frost` and `cifar10`; the CIFAR-10 models are those of
 `benchmarks/vision.py cifar10`, in runs/cifar10. Every part is a command of its own that is printed and kept in the
-document, run by as many processes as there are cores; a killed measurement goes on where it was. On two cores two to
-three hours for deit, one for cifar10.
+document, run by as many processes as there are cores; a killed measurement goes on where it was. Both take hours on two
+cores.
 """
 
 import argparse

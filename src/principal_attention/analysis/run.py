@@ -29,8 +29,6 @@ CAUSAL = (
     "layer {} is causal: every query sees other keys, so there is no one g(k) and no one Gram matrix, and Theorem 1 "
     "does not cover it; --prefixes 128,256 looks at single rows with the keys they see"
 )
-
-
 INITIALISATIONS = 3  # of the untrained network, dealt to the examples in turn
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from .._files import replacing
+from ..analysis.measure import NULLS
 from ..analysis.verdicts import Verdict, heads_that_clear
 from . import kernel_pca_figures as draw
 from . import pages
@@ -37,7 +38,6 @@ SHOWN = {
     "gamma_median": (".1e", "0"),
     "gamma_relative": (".2f", "0"),
 }
-NULLS = ("random", "shuffled", "untrained")
 MARKS = {"holds": "✓", "in part": "~", "fails": "✗", "not asked": "–"}
 
 
