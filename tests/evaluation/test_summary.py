@@ -159,4 +159,5 @@ def test_zero_gradients_and_autoattacks_flags_are_reported():
 
 
 def test_budgets_are_read_in_levels():
-    assert [budget(x) for x in (1 / 255, 8 / 255, 0.3, 0.5, 10.0)] == ["1/255", "8/255", "0.3", "0.5", "10"]
+    given = (1 / 255, 8 / 255, 0.25 / 255, 0.5 / 255, 0.3, 0.5, 10.0)
+    assert [budget(x) for x in given] == ["1/255", "8/255", "0.25/255", "0.5/255", "0.3", "0.5", "10"]

@@ -143,6 +143,8 @@ def _growth(results: Sequence[Result], of: str) -> Iterator[Check]:
 
 
 def budget(eps: float) -> str:
-    """1/255 rather than 0.00392157."""
-    levels = eps * 255
-    return f"{round(levels)}/255" if abs(levels - round(levels)) < 1e-6 and levels < 256 else f"{eps:g}"
+    """1/255 rather than 0.00392157, and 0.25/255; budgets in other norms are as they are."""
+    quarters = eps * 255 * 4
+    if abs(quarters - round(quarters)) > 1e-6 or not 1 <= round(quarters) < 256 or (quarters % 4 and quarters > 16):
+        return f"{eps:g}"
+    return f"{round(quarters) / 4:g}/255"

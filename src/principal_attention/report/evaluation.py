@@ -6,14 +6,15 @@ from typing import Any
 from ..evaluation.compare import Paired
 from ..evaluation.masking import Check, budget
 from ..evaluation.summary import corruption_groups
+from ..vision.attacks import ATTACKS
 from ..vision.corruptions import CORRUPTIONS
 from .tables import Rows
 
 
 def accuracy_rows(records: Sequence[dict[str, Any]]) -> Rows:
-    """Clean, attacks and other sets: what, how, how many images, top-1 with its interval."""
-    rows = [["case", "setting", "images", "top-1 %", "95%", "minutes"]]
-    for each in records:
+    """Clean, attacks, swapped words and other sets: what, how, how many examples, top-1 with its interval."""
+    rows = [["case", "setting", "examples", "top-1 %", "95%", "minutes"]]
+    for each in sorted(records, key=_place):
         if each["metric"] == "top1" and each["suite"] != "corruptions":
             value, low, high = (f"{100 * each[key]:.1f}" for key in ("value", "low", "high"))
             minutes = f"{each['seconds'] / 60:.1f}"
@@ -22,6 +23,32 @@ def accuracy_rows(records: Sequence[dict[str, Any]]) -> Rows:
             what, value = f"AUPR against {each['negatives']}", f"{100 * each['value']:.1f}"
             rows.append([each["case"], what, str(each["n"]), value, "", f"{each['seconds'] / 60:.1f}"])
     return rows if len(rows) > 1 else []
+
+
+def _place(each: dict[str, Any]) -> tuple[Any, ...]:
+    """Attacks in the order they are listed in, by protocol, and from the smallest budget on; the rest as it came."""
+    if each["suite"] != "attacks" or each["case"] not in ATTACKS:
+        return (each["suite"] != "clean", -1)
+    return (True, list(ATTACKS).index(each["case"]), each["protocol"], each["norm"], each["eps"])
+
+
+def perplexity_rows(records: Sequence[dict[str, Any]]) -> Rows:
+    """Language models: a row a protocol and text."""
+    rows = [["text", "swapped", "protocol", "tokens", "perplexity", "unknown", "minutes"]]
+    for each in records:
+        if each["metric"] != "perplexity":
+            continue
+        case = [x for x in records if _setting(x) == _setting(each)]
+        more = {x["metric"]: x["value"] for x in case}
+        rows.append([
+            each["data"], each.get("swap", "–"), each["protocol"].partition(", first")[0], str(each["n"]),
+            f"{each['value']:.2f}", f"{100 * more['unknown_share']:.1f}%", f"{each['seconds'] / 60:.1f}",
+        ])  # fmt: skip
+    return rows if len(rows) > 1 else []
+
+
+def _setting(each: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in each.items() if key not in ("metric", "value")}
 
 
 def setting(each: dict[str, Any]) -> str:
