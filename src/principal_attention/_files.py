@@ -2,10 +2,13 @@
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError
 
 from .errors import InputError
 
@@ -21,6 +24,24 @@ def replacing(path: Path) -> Iterator[Path]:
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def filling(folder: Path, *, last: str) -> Iterator[Path]:
+    """Write files to the folder this yields; when the block ends without an error they go to `folder`, `last` last."""
+    partial = folder / ".files.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir(parents=True)
+        yield partial
+        for file in sorted(partial.iterdir(), key=lambda file: file.name == last):
+            sync(file)
+            os.replace(file, folder / file.name)
+    except (OSError, SafetensorError) as wrong:
+        reason = wrong.strerror if isinstance(wrong, OSError) and wrong.strerror else wrong
+        raise OSError(f"the model could not be written to {folder} ({reason}); make room and --resume") from wrong
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def write_text(path: Path, text: str) -> None:

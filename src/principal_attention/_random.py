@@ -5,7 +5,7 @@ import random
 import numpy as np
 import torch
 
-_USES = ("augmentation", "order", "mixing", "model", "noise", "corruption", "attack", "null", "bootstrap")
+_USES = ("augmentation", "order", "mixing", "model", "noise", "corruption", "attack", "null", "bootstrap", "swap")
 
 
 def words(use: str, *position: int, count: int = 2) -> list[int]:

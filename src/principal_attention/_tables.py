@@ -1,7 +1,7 @@
 """Tables of examples, with `datasets` underneath: a name on the hub, or parquet files named after their split."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +21,55 @@ class Table(NamedTuple):
 
 
 Tables = dict[str, Table]
+
+
+def open_tables(
+    source: str, subset: str | None, names: Iterable[str], *, expected: str, streaming: bool = False,
+    other: Callable[[Path, tuple[str, ...]], Tables | None] | None = None,
+) -> Tables:  # fmt: skip
+    """All splits of a source. `other` opens what is not parquet; `expected` says what may be there."""
+    path, names = Path(source).expanduser(), tuple(names)
+    if not path.exists():
+        if path.is_absolute() or source.startswith((".", "~")):
+            raise InputError(f"there is nothing at {source}; expected {expected}")
+        return from_hub(source, subset, streaming=streaming)
+    if path.is_file() and path.suffix != ".parquet":
+        raise InputError(f"{source} is a file but not parquet; expected {expected}")
+    if other is not None and path.is_dir() and (found := other(path, names)) is not None:
+        return found
+    files = parquet_files(path, names)
+    if not files:
+        raise InputError(f"{source} holds no parquet; expected {expected}")
+    return from_parquet(source, files, streaming=streaming)
+
+
+def pick_column(
+    given: str | None, features: Any, found: list[str], *, what: str, option: str, kind: str,
+    fit: Iterable[str] | None = None,
+) -> str:  # fmt: skip
+    """The column of that name if it fits, else the only one that was found; `kind` is what it must hold."""
+    if given is not None:
+        if given not in features:
+            raise InputError(f"{option} is {given!r}; the columns are {', '.join(features)}")
+        if given not in (found if fit is None else fit):
+            raise InputError(f"{option} is {given!r}, which holds {features[given]}; expected {kind}")
+        return given
+    if len(found) == 1:
+        return found[0]
+    problem = (
+        f"several columns could be the {what}: {', '.join(found)}" if found else f"no column looks like the {what}"
+    )
+    raise InputError(f"{problem}; name it with {option}=COLUMN, one of {', '.join(features)}")
+
+
+def label_column(features: Any, given: str | None) -> tuple[str, tuple[str, ...] | None]:
+    """The column of class numbers, and the classes' names where it has them."""
+    named = [name for name, feature in features.items() if isinstance(feature, datasets.ClassLabel)]
+    whole = [name for name, f in features.items() if str(getattr(f, "dtype", "")).startswith(("int", "uint"))]
+    column = pick_column(
+        given, features, named or whole, what="label", option="data.label", kind="whole numbers", fit={*named, *whole}
+    )
+    return column, tuple(features[column].names) if column in named else None
 
 
 def from_hub(name: str, subset: str | None = None, *, streaming: bool = False) -> Tables:

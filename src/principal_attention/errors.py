@@ -31,3 +31,7 @@ class Interrupted(Exception):
 
 class ConvergenceWarning(UserWarning):
     """An iteration stopped at its limit before it reached its tolerance."""
+
+
+class LeakWarning(UserWarning):
+    """A causal model was set up so that later tokens reach earlier ones."""

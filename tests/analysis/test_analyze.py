@@ -14,6 +14,11 @@ from principal_attention.cli.app import app
 from principal_attention.errors import InputError
 from principal_attention.evaluation.images import Images
 from principal_attention.evaluation.subject import Subject
+from principal_attention.language.config import LanguageConfig
+from principal_attention.language.folder import write_language_model
+from principal_attention.language.model import LanguageModel
+from principal_attention.language.texts import open_texts
+from principal_attention.language.vocabulary import count_words, size_of
 from principal_attention.vision.data import open_split
 from principal_attention.vision.models.classifier import Classifier
 from principal_attention.vision.models.load import build_classifier
@@ -208,6 +213,19 @@ def test_causal_heads_are_refused_and_analysed_row_by_row_on_request(words, tmp_
     assert not any(r["metric"] == "explained_share" for r in found)
 
 
+def test_a_language_model_of_ours_is_analysed_like_any_other(words, tmp_path):
+    tokenizer = count_words(open_texts(str(words / "train.parquet"))[0])
+    config = LanguageConfig(vocab_size=size_of(tokenizer), context=32, depth=2, embed_dim=16, num_heads=2, inner_dim=24)
+    write_language_model(tmp_path / "run", LanguageModel(config), tokenizer)
+    common = (tmp_path / "run", "--data", words / "train.parquet", "--pack", 20, "--out", tmp_path / "out")
+    assert "layer 0 is causal" in principal(*common, code=1)
+    principal(*common, "--prefixes", "16")
+    found = read(tmp_path / "out")
+    heads = {(r["layer"], r["head"]) for r in found if "head" in r}
+    assert heads == {(layer, head) for layer in (0, 1) for head in (0, 1)}
+    assert {"none", "random", "shuffled", "untrained"} == {r["null"] for r in found}
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -215,7 +233,7 @@ def test_causal_heads_are_refused_and_analysed_row_by_row_on_request(words, tmp_
         (("{symvit}", "--data", "/nowhere"), "there is nothing at /nowhere"),
         (("{symvit}",), "--data is missing"),
         (("{symvit}", "--data", "digits", "--pack", 64), "--pack and --column are for texts"),
-        (("hf:{bert}", "--data", "{texts}", "--column", "label"), "expected one with texts"),
+        (("hf:{bert}", "--data", "{texts}", "--column", "label"), "expected texts"),
         (("hf:{bert}", "--data", "{texts}", "--pack", 400), "less than the 400 tokens of one piece"),
         (("hf:{bert}", "--data", "{texts}", "--prefixes", "8"), "layer 0 is not causal"),
         (("hf:{gpt2}", "--data", "{texts}", "--prefixes", "40"), "no sequence has the 40 tokens"),

@@ -35,7 +35,7 @@ def test_accuracy_counts_each_example_once_in_unequal_batches():
 
 def test_fewer_classes_than_five_and_no_examples_at_all():
     assert Accuracy.of(count(Fixed(), [(torch.eye(3), torch.arange(3))])).top5 == 1.0
-    with pytest.raises(InputError, match="no images to measure"):
+    with pytest.raises(InputError, match="no examples to measure"):
         Accuracy.of(count(Fixed(), []))
 
 

@@ -112,7 +112,7 @@ def test_a_mistake_gets_one_sentence(overrides, sentence):
         ("", "holds NoneType"),
         ("a: [", "is not YAML"),
         ("base: 5", "base of"),
-        ("1: 2", "1 is not a key; expected name, seed"),
+        ("1: 2", "1 is not a key; expected task, name, seed"),
         ("base: nowhere", "there is no recipe nowhere"),
         ("base: wrong", "inherits from itself: wrong → wrong"),
         ("data: {source: digits}\nname: x", "expected either model"),

@@ -1,6 +1,7 @@
-"""Where a timm model records the choice: its `pretrained_cfg` has fixed fields, and `notes` is the one for free text.
+"""Where a model records the choice; `robustify(model)` reads it.
 
-It goes with the model through timm's `save_for_hf` and `create_model("local-dir:…")`; `robustify(model)` reads it.
+A timm model's `pretrained_cfg` has fixed fields, and `notes` is the one for free text; it goes with the model through
+timm's `save_for_hf` and `create_model("local-dir:…")`. A model that has an attribute `rpc_record` keeps it there.
 """
 
 import json
@@ -15,6 +16,8 @@ _MARK = "principal-attention: "
 
 def read(model: nn.Module) -> Any:
     """The recorded choice as JSON, or None; not yet checked."""
+    if hasattr(model, "rpc_record"):
+        return model.rpc_record
     marked = [note.removeprefix(_MARK) for note in _notes(model) if note.startswith(_MARK)]
     try:
         return json.loads(marked[-1]) if marked else None
@@ -23,6 +26,9 @@ def read(model: nn.Module) -> Any:
 
 
 def write(model: nn.Module, choice: Choice | None) -> None:
+    if hasattr(model, "rpc_record"):
+        setattr(model, "rpc_record", None if choice is None else choice.to_json())  # noqa: B010 (typed as a tensor)
+        return
     config: Any = getattr(model, "pretrained_cfg", None)
     if not isinstance(config, dict):
         return

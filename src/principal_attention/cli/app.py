@@ -1,16 +1,17 @@
 """What people type: each command here only parses, then calls the room that does the work."""
 
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from .. import __version__
-from ..errors import InputError, Interrupted, TrainingError
+from ..errors import InputError, Interrupted, LeakWarning, TrainingError
 
 app = typer.Typer(
     name="principal",
@@ -42,7 +43,8 @@ def _root(
 def _sentences(command: str) -> Iterator[None]:
     """Bad input, a full disk, a run that diverged: one sentence and a non-zero exit, never a traceback."""
     try:
-        yield
+        with _warnings(command):
+            yield
     except (InputError, TrainingError) as problem:  # the same in every process
         _end(command, str(problem) if RANK == 0 else "", 1)
     except OSError as problem:
@@ -54,6 +56,22 @@ def _sentences(command: str) -> Iterator[None]:
         _end(command, str(stop) if RANK == 0 else "", STOPPED)
     except KeyboardInterrupt:
         _end(command, "stopped; the same command goes on from here", STOPPED)
+
+
+@contextmanager
+def _warnings(command: str) -> Iterator[None]:
+    """Our own as a sentence as well; those of libraries as they are."""
+    with warnings.catch_warnings():
+        before = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *where: Any) -> None:
+            if not issubclass(category, LeakWarning):
+                before(message, category, *where)
+            elif RANK == 0:
+                typer.echo(f"principal {command}: warning: {message}", err=True)
+
+        warnings.showwarning = show  # type: ignore[assignment]
+        yield
 
 
 def _end(command: str, sentence: str, code: int) -> None:
@@ -103,28 +121,44 @@ def train(
         if out is None and Path(recipe).is_dir():
             out = Path(recipe)  # a run, to be continued where it is
         done = run(checked, out, resume=resume)
-        if checked.track and RANK == 0:
+        if getattr(checked, "track", None) and RANK == 0:
             from ..report.tracking import write_plot
 
             typer.echo(f"kernel PCA over the epochs: {write_plot(done.folder)}")
     if RANK == 0:
-        typer.echo(f"{done.folder}: top-1 {done.metrics['top1']:.2%}, {done.parameters:,} parameters")
+        typer.echo(f"{done.folder}: {done.headline}, {done.parameters:,} parameters")
 
 
 class ProtocolName(StrEnum):
     pixel = "pixel"
     authors = "authors"
+    sliding = "sliding"
+    segments = "segments"
+
+
+class Swap(StrEnum):
+    both = "both"
+    inputs = "inputs"
 
 
 @app.command()
 def evaluate(
     model: Annotated[str, typer.Argument(help="A run's folder, timm:NAME, timm:NAME@WEIGHTS or hf:FOLDER.")],
-    suite: Annotated[str, typer.Option(help="Of clean, corruptions, attacks, ood.")] = "clean",
+    suite: Annotated[
+        str, typer.Option(help="Of clean, corruptions, attacks, ood; for texts of clean or perplexity, word_swap.")
+    ] = "clean",
     data: Annotated[
-        str | None, typer.Option(help="Hub name, parquet or image folder; for a run, its own held-out images.")
+        str | None, typer.Option(help="Hub name, parquet or image folder; for a run, its own held-out examples.")
     ] = None,
     split: Annotated[str | None, typer.Option(help="Of the data; else what it has for validation.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="A stratified subset, the same for every model.")] = None,
+    column: Annotated[str | None, typer.Option(help="Of texts, where the data have several.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="A stratified subset, the same for every model; of a text, first tokens.")
+    ] = None,
+    stride: Annotated[int, typer.Option(min=1, help="Of sliding windows; the paper's is 1.")] = 1,
+    swap: Annotated[Swap, typer.Option(help="Words are swapped in inputs and targets, or in inputs.")] = Swap.both,
+    swap_rate: Annotated[float, typer.Option(help="Share of the words that are swapped.")] = 0.015,
+    log_probs: Annotated[bool, typer.Option("--log-probs", help="Also write every token's log-probability.")] = False,
     corruptions: Annotated[str, typer.Option(help="Of `principal list corruptions`; all if not given.")] = "",
     severities: Annotated[str, typer.Option(help="From 1 to 5.")] = "1,2,3,4,5",
     frost_dir: Annotated[Path | None, typer.Option(help="ImageNet-C's pictures of frost; else they are made.")] = None,
@@ -136,9 +170,9 @@ def evaluate(
     steps: Annotated[int | None, typer.Option(min=1, help="Of every attack that makes steps or queries.")] = None,
     targets: Annotated[int, typer.Option(min=1, help="Classes that apgd-t and fab-t aim at.")] = 9,
     samples: Annotated[int, typer.Option(min=2, help="Queries a step of spsa.")] = 128,
-    protocol: Annotated[ProtocolName, typer.Option(help="What a budget means; see docs/evaluation.md.")] = (
-        ProtocolName.pixel
-    ),
+    protocol: Annotated[
+        ProtocolName | None, typer.Option(help="Of attacks: pixel, authors; of perplexity: sliding, segments.")
+    ] = None,
     gradients: Annotated[str, typer.Option(help="Of own, straight, infinite, transfer.")] = "own",
     source: Annotated[str | None, typer.Option(help="The model that transferred attacks are made on.")] = None,
     ood: Annotated[Path | None, typer.Option(help="Folder with imagenet-a, imagenet-r, imagenet-o.")] = None,
@@ -149,9 +183,10 @@ def evaluate(
     ] = None,
     against: Annotated[Path | None, typer.Option(help="Another evaluation, to compare with image by image.")] = None,
 ) -> None:
-    """Measure a model on clean, corrupted, attacked and strange images. Stopped, the same command goes on.
+    """Measure a model on clean, corrupted, attacked and strange images, or on texts, clean and with words swapped.
 
-    Under torchrun the images are shared: torchrun --nproc-per-node 8 -m principal_attention evaluate …
+    Stopped, the same command goes on. Under torchrun the examples are shared:
+    torchrun --nproc-per-node 8 -m principal_attention evaluate …
 
     Example: principal evaluate timm:deit_tiny_patch16_224 --data /path/to/imagenet --suite clean,attacks --limit 200
     """
@@ -162,7 +197,8 @@ def evaluate(
             model, out, against, batch_size, suite=suite, data=data, split=split, limit=limit,
             corruptions=corruptions, severities=severities, frost_dir=frost_dir, imagenet_c=imagenet_c,
             attacks=attacks, eps=eps, eps_l2=eps_l2, eps_l1=eps_l1, steps=steps, targets=targets, samples=samples,
-            protocol=protocol.value, gradients=gradients, source=source, ood=ood, seed=seed,
+            protocol=protocol.value if protocol else None, gradients=gradients, source=source, ood=ood, seed=seed,
+            column=column, stride=stride, swap=swap.value, swap_rate=swap_rate, log_probs=log_probs,
         )  # fmt: skip
 
 
@@ -194,6 +230,29 @@ def analyze(
         )  # fmt: skip
 
 
+@app.command()
+def generate(
+    run: Annotated[str, typer.Argument(help="The folder of a language model's run.")],
+    prompt: Annotated[str, typer.Argument(help="What to go on from.")],
+    tokens: Annotated[int, typer.Option(min=1, help="How many to add.")] = 100,
+    temperature: Annotated[float, typer.Option(help="Below 1 keeps to likelier words, above strays.")] = 1.0,
+    top_p: Annotated[float, typer.Option(help="Draw among the likeliest that make up this much.")] = 0.9,
+    greedy: Annotated[bool, typer.Option("--greedy", help="Always take the likeliest.")] = False,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Read earlier words once, or every time.")] = True,
+) -> None:
+    """Let a language model go on from a prompt; each word is printed as it comes.
+
+    Example: principal generate runs/wikitext_small-rpc_symlm-0 "The city of" --top-p 0.8
+    """
+    with _sentences("generate"):
+        from ..language.decode import Sampling
+        from .generate import run_generate
+
+        sampling = Sampling(0.0 if greedy else temperature, top_p, seed)
+        run_generate(run, prompt, tokens=tokens, sampling=sampling, cached=cache)
+
+
 class Listed(StrEnum):
     recipes = "recipes"
     models = "models"
@@ -203,7 +262,8 @@ class Listed(StrEnum):
 
 @app.command("list")
 def list_(what: Annotated[Listed, typer.Argument(help="What to list.")]) -> None:
-    """Name the built-in recipes, the models this package adds to timm, the attacks or the corruptions.
+    """Name the built-in recipes, this package's models (of images, which timm then knows, and of text), the attacks or
+    the corruptions.
 
     Example: principal list recipes
     """
@@ -213,9 +273,10 @@ def list_(what: Annotated[Listed, typer.Argument(help="What to list.")]) -> None
 
             names = list_recipes()
         elif what is Listed.models:
+            from ..language.config import NAMES as LANGUAGE
             from ..vision.models import NAMES
 
-            names = list(NAMES)
+            names = [*NAMES, *LANGUAGE]
         elif what is Listed.attacks:
             from ..vision.attacks import ATTACKS
 

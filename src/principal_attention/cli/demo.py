@@ -22,7 +22,7 @@ from ..errors import InputError
 from ..evaluation.compare import paired, percent
 from ..evaluation.pixels import OnPixels, gaussian_noise
 from ..evaluation.records import record
-from ..recipes import Recipe, read_recipe
+from ..recipes import ImageRecipe, read_recipe
 from ..report.demo import write_page
 from ..training import train
 from ..training.batches import Plan
@@ -98,11 +98,13 @@ def _follow_the_parent() -> None:
         os._exit(1)
 
 
-def _recipe(name: str, seed: int) -> Recipe:
-    return read_recipe(MODELS[name], [f"seed={seed}", f"name={name}"])
+def _recipe(name: str, seed: int) -> ImageRecipe:
+    recipe = read_recipe(MODELS[name], [f"seed={seed}", f"name={name}"])
+    assert isinstance(recipe, ImageRecipe)
+    return recipe
 
 
-def _steps(recipe: Recipe) -> int:
+def _steps(recipe: ImageRecipe) -> int:
     examples = open_splits(recipe.data.source)[0].length
     assert examples is not None
     return Plan(examples, recipe.training.batch_size).epoch_steps * recipe.schedule.epochs

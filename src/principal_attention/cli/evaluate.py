@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +24,25 @@ from ..evaluation.cases import (
 )
 from ..evaluation.compare import case_by_case
 from ..evaluation.images import Images
-from ..evaluation.masking import gradient_case
+from ..evaluation.masking import check_masking, gradient_case
 from ..evaluation.outcomes import Outcomes, Result, read_settings
 from ..evaluation.protocols import GRADIENTS, PROTOCOLS
 from ..evaluation.published import SETS, find_sets, negative_case, open_imagenet_c, open_set, set_case
 from ..evaluation.run import Evaluation, Group, evaluate
 from ..evaluation.subject import Subject
-from ..recipes import read_recipe
+from ..evaluation.summary import summarise
+from ..language.load import reads_text
+from ..language.swap import RATE
+from ..recipes import ImageRecipe, read_recipe
 from ..report.evaluation import accuracy_rows, check_lines, comparison_rows, corruption_tables
 from ..report.tables import for_terminal
 from ..training.logs import make_progress
 from ..vision.attacks import ATTACKS
 from ..vision.corruptions import CORRUPTIONS, SEVERITIES, read_textures
 from ..vision.data import open_split, open_splits
+from .evaluate_texts import run_evaluate_texts
 
+TEXTS_ONLY = ("column", "stride", "swap", "swap_rate", "log_probs")
 SUITES = ("clean", "corruptions", "attacks", "ood")
 LISTS = ("suite", "corruptions", "severities", "attacks", "eps", "eps_l2", "eps_l1", "gradients")  # with commas
 NORMS = {"linf": "eps", "l2": "eps_l2", "l1": "eps_l1"}
@@ -45,11 +51,22 @@ NORMS = {"linf": "eps", "l2": "eps_l2", "l1": "eps_l1"}
 def run_evaluate(model: str, out: Path | None, against: Path | None, batch_size: int, **options: Any) -> None:
     for name in LISTS:
         options[name] = parse(options[name])
-    suites = check_names(options["suite"], SUITES, "suite")
     if against is not None:
         read_settings(against)
     patient = InitProcessGroupKwargs(timeout=timedelta(days=30))  # one process may have long work when another has none
     accelerator = Accelerator(cpu=not torch.cuda.is_available(), kwargs_handlers=[patient])
+    if reads_text(model):
+        told = options.pop("suite")
+        found = run_evaluate_texts(model, out, accelerator, batch_size, suites=told, **options)
+        if against is not None and accelerator.is_main_process:
+            show_comparison(Console(), found.results, against)
+        return
+    for name in TEXTS_ONLY:
+        if options.pop(name) not in (None, False, "both", 1, RATE):
+            raise InputError(f"--{name.replace('_', '-')} is for models of text, and {model} looks at images")
+    options["protocol"] = options["protocol"] or "pixel"
+    check_names([options["protocol"]], list(PROTOCOLS), "protocol for images")
+    suites = check_names(options["suite"], SUITES, "suite")
     subject = Subject(model, accelerator.device)
     folder = out or Path("runs") / f"evaluate-{subject.name}"
     groups = list(plan(subject, model, suites, accelerator.device, **options))
@@ -57,8 +74,9 @@ def run_evaluate(model: str, out: Path | None, against: Path | None, batch_size:
     with make_progress() as bar:
         first = accelerator.is_main_process
         found = evaluate(
-            subject, groups, folder, batch_size=batch_size, accelerator=accelerator, progress=bar if first else None
-        )
+            subject, groups, folder, batch_size=batch_size, accelerator=accelerator, progress=bar if first else None,
+            summarise=partial(summarise, subject.name, imagenet=subject.view.num_classes == 1000),
+        )  # fmt: skip
     if accelerator.is_main_process:
         show(console, found, subject.name)
         if against is not None:
@@ -114,7 +132,9 @@ def open_data(subject: Subject, model: str, data: str | None, split: str | None)
     else:
         if not (Path(model) / "recipe.yaml").is_file():
             raise InputError("--data is missing: expected a hub name, a parquet file or folder, or an image folder")
-        given = read_recipe(model).data
+        recipe = read_recipe(model)
+        assert isinstance(recipe, ImageRecipe)  # a run of another task is no Subject
+        given = recipe.data
         _, found = open_splits(
             given.source, train=given.train, validation=given.validation, holdout=given.holdout, subset=given.subset,
             image=given.image, label=given.label, limit=given.limit,
@@ -205,9 +225,9 @@ def show(console: Console, found: Evaluation, name: str) -> None:
         console.print(for_terminal(rows, name))
     for title, rows in corruption_tables(found.records):
         console.print(for_terminal(rows, f"{name}: {title}"))
-    if found.checks:
+    if checks := check_masking(found.results):
         console.print("Are the gradients to be trusted?", highlight=False)
-        for line in check_lines(found.checks):
+        for line in check_lines(checks):
             console.print(line, highlight=False, soft_wrap=True, markup=False)
 
 

@@ -23,7 +23,7 @@ class Accuracy:
         """From the sums of `count`, which may be added up over processes."""
         n, top1, top5, loss = counts.tolist()
         if n == 0:
-            raise InputError("there are no images to measure accuracy on")
+            raise InputError("there are no examples to measure accuracy on")
         return cls(int(n), top1 / n, top5 / n, loss / n)
 
     def metrics(self) -> dict[str, float]:
@@ -40,7 +40,8 @@ def count(
 ) -> Tensor:
     """How many examples, how many right, how many among the first five, and the sum of the losses.
 
-    `change(images, batch number)` alters the images first, by noise for example.
+    A batch is what the model takes, then the labels. `change(images, batch number)` alters the images first, by noise
+    for example.
     """
     training = model.training
     model.eval()
@@ -48,8 +49,10 @@ def count(
     for number, batch in enumerate(batches):
         if isinstance(batch, Exception):
             raise batch
-        images, labels = (t.to(device) for t in batch)
-        logits = model(images if change is None else change(images, number)).float()
+        inputs, labels = [t.to(device) for t in batch[:-1]], batch[-1].to(device)
+        if change is not None:
+            inputs[0] = change(inputs[0], number)
+        logits = model(*inputs).float()
         ranked = logits.topk(min(5, logits.shape[-1])).indices == labels[:, None]
         loss = F.cross_entropy(logits, labels, reduction="sum")
         counts += torch.stack([torch.tensor(len(labels), device=device), ranked[:, 0].sum(), ranked.sum(), loss])

@@ -15,6 +15,7 @@ from ..errors import InputError
 from ..vision.data import Examples, Split, evaluation_transform, stack
 from ..vision.models.classifier import View
 from .imagenet import wnids
+from .order import stratified
 
 
 @dataclass(frozen=True)
@@ -78,19 +79,6 @@ class Images:
                 raise found
             pixels, labels = found
             yield Batch(number, pixels, labels, indices)
-
-
-def stratified(labels: Sequence[int]) -> list[int]:
-    """All images, one of each class after the other, in an order that depends on the labels alone: the first N hold
-    every class as often as any other (but for one, and for classes that run out), and hold the first N − 1."""
-    given = np.asarray(labels)
-    random = np.random.default_rng(0)
-    mixed = random.permutation(len(given))
-    by_class = mixed[np.argsort(given[mixed], kind="stable")]
-    sorted_labels = given[by_class]
-    starts = np.searchsorted(sorted_labels, sorted_labels, side="left")
-    round_ = np.arange(len(given)) - starts
-    return [int(i) for i in by_class[np.lexsort((random.random(len(given)), round_))]]
 
 
 def numbered_for(split: Split, view: View, names: Sequence[str] | None) -> Split:

@@ -1,10 +1,10 @@
 """`principal evaluate`: every case on every batch, resumable at a batch, shared among processes."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from accelerate import Accelerator
@@ -13,27 +13,71 @@ from rich.progress import Progress
 from .._files import write_jsonl
 from .._processes import Place, raise_together, spare_workers
 from ..errors import InputError
-from .cases import Case
-from .images import Images
-from .masking import Check, check_masking
 from .outcomes import Outcomes, Result, key_of, open_outcomes
-from .subject import Subject
-from .summary import summarise
+
+
+class Subject(Protocol):
+    """A model under test."""
+
+    name: str
+
+    def fingerprint(self) -> str: ...
+
+
+class Batch(Protocol):
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def indices(self) -> list[int]:
+        """Of the examples, in the data."""
+
+    def first(self, count: int) -> Any: ...
+
+    def to(self, device: torch.device) -> Any: ...
+
+
+class Examples(Protocol):
+    """What it is tested on: images, texts, the tokens of a text."""
+
+    def fingerprint(self) -> str:
+        """Other data of the same name have another."""
+
+    def batches(self, size: int, wanted: Sequence[int], workers: int) -> Iterator[Batch]: ...
+
+
+class Case(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def n(self) -> int: ...
+
+    @property
+    def cost(self) -> float: ...
+
+    @property
+    def pinned(self) -> Mapping[str, Any]: ...
+
+    @property
+    def description(self) -> dict[str, Any]: ...
+
+    @property
+    def measure(self) -> Callable[[Any, Any], dict[str, list[Any]]]: ...
 
 
 @dataclass(frozen=True)
 class Group:
-    """Cases on the same images."""
+    """Cases on the same examples."""
 
     data: str  # how records call them
-    images: Images
+    examples: Examples
     cases: Sequence[Case]
 
 
 @dataclass(frozen=True)
 class Evaluation:
     records: list[dict[str, Any]]
-    checks: list[Check]
     results: list[Result]
 
 
@@ -42,6 +86,7 @@ def evaluate(
     groups: Sequence[Group],
     folder: Path,
     *,
+    summarise: Callable[[list[Result]], list[dict[str, Any]]],
     batch_size: int = 50,
     accelerator: Accelerator,
     progress: Progress | None = None,
@@ -59,10 +104,10 @@ def evaluate(
     raise_together(problem, accelerator)
     accelerator.wait_for_everyone()
     results = outcomes.results()
-    records = summarise(subject.name, results, imagenet=subject.view.num_classes == 1000)
+    records = summarise(results)
     if place.rank == 0:
         write_jsonl(folder / "records.jsonl", records)
-    return Evaluation(records, check_masking(results), results)
+    return Evaluation(records, results)
 
 
 def _measure(
@@ -78,7 +123,7 @@ def _measure(
     work: list[tuple[Group, dict[int, list[tuple[str, Case, int]]]]] = []
     for group in groups:
         batches: dict[int, list[tuple[str, Case, int]]] = {}
-        pinned = {"data": group.data, "data_id": group.images.fingerprint()}
+        pinned = {"data": group.data, "data_id": group.examples.fingerprint()}
         for turn, case in enumerate(group.cases):
             key = key_of(case.description | pinned)
             for number in range(-(-case.n // size)):
@@ -89,7 +134,7 @@ def _measure(
     total = sum(case.cost * count for _, batches in work for units in batches.values() for _, case, count in units)
     bar = progress.add_task("evaluating", total=total, note="") if progress else None
     for group, batches in work:
-        for batch in group.images.batches(size, list(batches), spare_workers(place.world) if len(batches) > 1 else 0):
+        for batch in group.examples.batches(size, list(batches), spare_workers(place.world) if len(batches) > 1 else 0):
             for key, case, count in batches[batch.number]:
                 if progress is not None and bar is not None:
                     progress.update(bar, note=_note(case))

@@ -35,14 +35,15 @@ def summarise(model: str, results: Sequence[Result], *, imagenet: bool = True) -
     for result in results:
         if result.description["case"] == "gradients":
             value = float((~(result.columns["size"] > 0)).mean())
-            records.append(_record(model, result, "zero_gradient_share", value))
+            records.append(of_result(model, result, "zero_gradient_share", value))
         elif result.answers:
             records += _accuracies(model, result)
     errors = _corruption_errors(model, records) if imagenet else []
     return [*records, *_worst(model, results), *errors, *_aupr(model, results)]
 
 
-def _record(model: str, result: Result, metric: str, value: float, **rest: Any) -> dict[str, Any]:
+def of_result(model: str, result: Result, metric: str, value: float, **rest: Any) -> dict[str, Any]:
+    """A record of what was found in a case."""
     told = {"seed": 0, **result.description}
     seconds = round(result.seconds, 1)
     return record(model, told.pop("suite"), told.pop("case"), metric, value, **told, **rest, seconds=seconds)
@@ -51,14 +52,14 @@ def _record(model: str, result: Result, metric: str, value: float, **rest: Any) 
 def _accuracies(model: str, result: Result) -> list[dict[str, Any]]:
     right = result.right
     low, high = interval(int(right.sum()), len(right))
-    records = [_record(model, result, "top1", float(right.mean()), low=low, high=high)]
+    records = [of_result(model, result, "top1", float(right.mean()), low=low, high=high)]
     if result.description["suite"] in ("clean", "corruptions"):
-        records.append(_record(model, result, "top5", float((result.columns["rank"] < 5).mean())))
+        records.append(of_result(model, result, "top5", float((result.columns["rank"] < 5).mean())))
     if result.description["suite"] == "attacks":
         sizes = result.columns["size"]
         broken = sizes[~right & (sizes > 0)]
         if len(broken):
-            records.append(_record(model, result, "median_size", float(np.median(broken))))
+            records.append(of_result(model, result, "median_size", float(np.median(broken))))
     return records
 
 
@@ -76,7 +77,7 @@ def _worst(model: str, results: Sequence[Result]) -> list[dict[str, Any]]:
             low, high = interval(int(right.sum()), len(right))
             told = {key: x for key, x in group[0].description.items() if key not in MADE_BY} | {"gradients": "worst"}
             merged = Result(told, group[0].columns, [], sum(result.seconds for result in group))
-            records.append(_record(model, merged, "top1", float(right.mean()), low=low, high=high))
+            records.append(of_result(model, merged, "top1", float(right.mean()), low=low, high=high))
     return records
 
 
@@ -129,5 +130,5 @@ def _aupr(model: str, results: Sequence[Result]) -> list[dict[str, Any]]:
                 strange, known = positive.columns["confidence"], negative.columns["confidence"]
                 truth = np.r_[np.ones(len(strange)), np.zeros(len(known))]
                 value = float(average_precision_score(truth, -np.r_[strange, known]))
-                made.append(_record(model, positive, "aupr", value, negatives=len(known)))
+                made.append(of_result(model, positive, "aupr", value, negatives=len(known)))
     return made

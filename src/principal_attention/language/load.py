@@ -1,16 +1,39 @@
-"""A transformer that reads text, and its tokenizer, from a folder or the hub; nothing in it is executed."""
+"""Models that read text: ours from a run's folder, those of transformers from a folder or the hub.
 
+Nothing in them is executed.
+"""
+
+import difflib
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from .._sections import check
+from ..adapt import robustify
 from ..errors import InputError
+from ..pursuit import Pursuit
+from . import folder as ours
+from .classifier import Encoder, LastPosition, TextClassifier, word_tokens
+from .config import NAMES, LanguageConfig
+from .model import LanguageModel
+from .vocabulary import encode, end_of
 
 TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
 
 
 def reads_text(model: str) -> bool:
-    """Whether `hf:…` is a model of text and not of images, by its config."""
-    if not model.startswith("hf:"):
+    """Whether a model is one of text and not of images, by its config."""
+    if model.startswith("timm:"):
+        return False
+    folder = Path(model.removeprefix("hf:")).expanduser()
+    if ours.kind_of(folder) is not None:
+        return True
+    if not model.startswith("hf:") and not _is_theirs(folder):
         return False
     from transformers import AutoConfig
 
@@ -18,13 +41,43 @@ def reads_text(model: str) -> bool:
     return hasattr(config, "vocab_size") and not hasattr(config, "image_size")
 
 
+def _is_theirs(folder: Path) -> bool:
+    """Whether a run's folder holds a model of transformers."""
+    try:
+        return "model_type" in json.loads((folder / ours.CARD).read_text(encoding="utf-8"))
+    except (OSError, ValueError, TypeError):
+        return False
+
+
+class Reader(nn.Module):
+    """A language model of ours that is called as those of transformers are."""
+
+    def __init__(self, config: LanguageConfig):
+        super().__init__()
+        self.config, self.language = config, LanguageModel(config)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        return self.language.hidden(self.language.embed(input_ids), attention_mask.bool())
+
+
+def _words(tokenizer: Tokenizer, text: str, *, max_length: int | None = None, **_: Any) -> dict[str, list[int]]:
+    """A vocabulary of ours that is called as transformers' tokenizers are."""
+    (found,) = encode(tokenizer, [text])
+    found = found[:max_length]
+    return {"input_ids": found, "special_tokens_mask": [0] * len(found)}
+
+
 def head_width(network: Any) -> int:
     config = network.config
+    if isinstance(config, LanguageConfig):
+        return config.embed_dim // config.num_heads
     return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
 
 
 def most_tokens(network: Any) -> int:
     """How long a text may be: as many as there are positions, of which RoBERTa's first ones are taken."""
+    if isinstance(network.config, LanguageConfig):
+        return network.config.context
     positions = int(getattr(network.config, "max_position_embeddings", 512))
     embeddings: Any = getattr(getattr(network, "embeddings", None), "position_embeddings", None)
     padding = getattr(embeddings, "padding_idx", None)
@@ -32,14 +85,108 @@ def most_tokens(network: Any) -> int:
 
 
 def load_encoder(model: str) -> tuple[Any, Any]:
-    """The tokenizer and the network without any head."""
+    """The tokenizer and the network without any head; of ours too."""
+    folder = Path(model).expanduser()
+    if (kind := ours.kind_of(folder)) is not None:
+        read: Any = ours.read_language_model if kind == ours.LANGUAGE else ours.read_classifier
+        found, tokenizer, *_ = read(folder)
+        language = found if kind == ours.LANGUAGE else found.language
+        reader = Reader(language.config)
+        reader.language = language
+        return partial(_words, tokenizer), reader.eval()
     from transformers import AutoModel, AutoTokenizer
 
+    _has_tokenizer(model)
+    network = _opened(model, AutoModel, use_safetensors=True).eval()
+    return _opened(model, AutoTokenizer), network
+
+
+def harden(model: nn.Module, *, preset: str, iterations: int, lam: float, layers: Any, form: str) -> None:
+    """`robustify` with plain values, for any of the models here."""
+    inner: Any = {Encoder: "network", LastPosition: "language"}.get(type(model))
+    network: nn.Module = getattr(model, inner) if inner else model
+    robustify(network, pursuit=Pursuit(iterations, lam, preset), layers=layers, form=form)
+
+
+def build_language_model(name: str, options: Mapping[str, Any], vocab_size: int) -> LanguageModel:
+    """A new one of that name, with these options instead of its own; cutoffs beyond the vocabulary are left out."""
+    if name not in NAMES:
+        close = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.4)
+        hint = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(NAMES)}"
+        raise InputError(f"there is no language model {name}; {hint}")
+    content = NAMES[name] | dict(options)
+    if isinstance(cutoffs := content.get("cutoffs"), list):
+        content["cutoffs"] = [edge for edge in cutoffs if not isinstance(edge, int) or edge < vocab_size]
+    config = check(LanguageConfig, content | {"vocab_size": vocab_size}, f"the model {name}")
+    return LanguageModel(config)
+
+
+def build_classifier(
+    init_from: str, classes: int, *, length: int | None = None, mark: bool = False, split: bool = False
+) -> TextClassifier:
+    """A pretrained model with a new last layer: the run of a language model, or hf:FOLDER."""
+    if init_from.startswith("hf:"):
+        return _encoder(init_from, classes, length)
+    folder = Path(init_from).expanduser()
+    if ours.kind_of(folder) == ours.CLASSIFIER:
+        raise InputError(f"{folder} holds a classifier already; expected a language model, or hf:FOLDER")
+    language, tokenizer = ours.read_language_model(folder)
+    room = language.config.context - mark
+    reading = ours.Reading(classes=classes, mark=mark, length=min(length or room, room), split=split)
+    return _last_position(LastPosition(language, classes, mark=mark), tokenizer, reading)
+
+
+def load_classifier(model: str) -> TextClassifier:
+    """A classifier of texts as it is: the folder of a finished run, or hf:FOLDER. In evaluation mode."""
+    folder = Path(model).expanduser()
+    if not model.startswith("hf:") and ours.kind_of(folder) is not None:
+        return _last_position(*ours.read_classifier(folder))
+    made = _encoder(model, None, None)
+    made.model.eval()
+    return made
+
+
+def _last_position(model: LastPosition, tokenizer: Tokenizer, reading: ours.Reading) -> TextClassifier:
+    def write(folder: Path, weights: nn.Module, labels: tuple[str, ...] | None) -> None:
+        assert isinstance(weights, LastPosition)
+        told = reading.model_copy(update={"labels": list(labels) if labels else None})
+        ours.write_classifier(folder, weights, tokenizer, told)
+
+    tokenize = partial(word_tokens, tokenizer, length=reading.length, split=reading.split)
+    labels = tuple(reading.labels) if reading.labels else None
+    return TextClassifier(model, tokenize, end_of(tokenizer), reading.classes, write, labels)
+
+
+def _encoder(model: str, classes: int | None, length: int | None) -> TextClassifier:
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    _has_tokenizer(model)
+    other = {} if classes is None else {"num_labels": classes, "ignore_mismatched_sizes": True}
+    network = _opened(model, AutoModelForSequenceClassification, use_safetensors=True, **other).float()
+    tokenizer = _opened(model, AutoTokenizer)
+    most = min(length or 512, most_tokens(network.base_model))
+
+    def tokenize(texts: Sequence[str]) -> list[list[int]]:
+        return tokenizer(list(texts), truncation=True, max_length=most)["input_ids"]  # type: ignore[no-any-return]
+
+    def write(folder: Path, weights: nn.Module, labels: tuple[str, ...] | None) -> None:
+        assert isinstance(weights, Encoder)
+        if labels:
+            weights.network.config.id2label = dict(enumerate(labels))
+            weights.network.config.label2id = {name: number for number, name in enumerate(labels)}
+        weights.network.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+
+    named = network.config.id2label
+    labels = tuple(named.values()) if classes is None and not str(named.get(0, "LABEL_")).startswith("LABEL_") else None
+    padding = network.config.pad_token_id or 0
+    return TextClassifier(Encoder(network), tokenize, padding, network.config.num_labels, write, labels)
+
+
+def _has_tokenizer(model: str) -> None:
     folder = Path(model.removeprefix("hf:")).expanduser()
     if folder.is_dir() and not any((folder / name).is_file() for name in TOKENIZERS):  # else an empty one is made
         raise InputError(f"{folder} holds no tokenizer; expected one of {', '.join(TOKENIZERS)} beside the weights")
-    network = _opened(model, AutoModel, use_safetensors=True).eval()
-    return _opened(model, AutoTokenizer), network
 
 
 def _opened(model: str, kind: Any, **options: Any) -> Any:

@@ -1,41 +1,131 @@
 """Texts of a source, and tokens of texts."""
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
-from .._tables import choose, from_hub, from_parquet, parquet_files
+import numpy as np
+
+from .._tables import VALIDATION, Tables, choose, label_column, open_tables, pick_column
 from ..errors import InputError
+
+
+@dataclass(frozen=True)
+class Texts:
+    """A split: its texts in order, and where it has them, their classes."""
+
+    name: str
+    texts: list[str]
+    labels: list[int] | None = None
+    classes: tuple[str, ...] | None = None  # where the source names them
+
+    def __len__(self) -> int:
+        return len(self.texts)
 
 
 def open_texts(source: str, split: str | None = None, *, column: str | None = None) -> tuple[Any, str]:
     """The texts of a split, in order, and the split's name; a hub name, a parquet file or a folder of them."""
-    path = Path(source).expanduser()
-    if path.exists():
-        files = parquet_files(path, (split,) if split else ())
-        if not files:
-            raise InputError(f"{source} holds no parquet; expected a table with a column of texts")
-        tables = from_parquet(source, files)
-    elif path.is_absolute() or source.startswith((".", "~")):
-        raise InputError(f"there is nothing at {source}; expected a parquet file, or a folder of them")
-    else:
-        tables = from_hub(source)
+    tables = open_tables(source, None, (split,) if split else (), expected=_EXPECTED)
     name = choose(tables, split, source)
     rows = tables[name].rows
-    found = [each for each, feature in rows.features.items() if getattr(feature, "dtype", "") in _STRINGS]
-    if column is None and len(found) != 1:
-        told = (
-            f"several columns hold text: {', '.join(found)}; name one with --column"
-            if found
-            else "no column holds text"
-        )
-        raise InputError(f"{told}; the columns of {source} are {', '.join(rows.features)}")
-    if column is not None and column not in found:
-        raise InputError(f"--column is {column!r}; expected one with texts, of {source} {', '.join(found) or 'none'}")
-    return rows[column or found[0]], name
+    return rows[_text_column(rows, column, "--column")], name
 
 
+def open_split(source: str, name: str | None = None, *, labelled: bool, **columns: str | None) -> Texts:
+    """The split of that name, else what there is for validation, else the only one."""
+    tables = open_tables(source, columns.pop("subset", None), (name,) if name else (), expected=_EXPECTED)
+    return _read(tables, choose(tables, name, source), source, labelled, **columns)
+
+
+def open_splits(
+    source: str, *, labelled: bool, train: str = "train", validation: str | None = None, test: str | None = None,
+    holdout: int = 0, subset: str | None = None, limit: int | None = None, **columns: str | None,
+) -> dict[str, Texts]:  # fmt: skip
+    """`train`, `validation`, and `test` where there is one beside them whose classes are told.
+
+    `holdout` takes that many texts of the training split, always the same ones, for validation instead. Labelled texts
+    are limited to a random part of each split, others to its beginning.
+    """
+    if holdout and validation:
+        raise InputError(f"data.validation is {validation!r} and data.holdout is {holdout}: drop one")
+    named = [name for name in (train, validation, test) if name]
+    tables = open_tables(source, subset, named, expected=_EXPECTED)
+    found = {"train": _read(tables, train, source, labelled, **columns)}
+    if holdout:
+        found["train"], found["validation"] = _hold_out(found["train"], holdout)
+    else:
+        second = validation or next((name for name in VALIDATION if name in tables and name != train), None)
+        if second is None:
+            raise InputError(
+                f"{source} has no split for validation, only {', '.join(tables)}; "
+                "name one in data.validation, or take texts of the training split with data.holdout"
+            )
+        found["validation"] = _read(tables, second, source, labelled, **columns)
+    third = test or ("test" if "test" in tables and found["validation"].name != "test" else None)
+    if third is not None:
+        last = _read(tables, third, source, labelled, **columns)
+        if last.labels is None or test or min(last.labels) >= 0:  # the hub's GLUE hides the test's as −1
+            found["test"] = last
+    return {name: _limited(split, limit) for name, split in found.items()}
+
+
+_EXPECTED = "a parquet file with a column of texts, or a folder of them"
 _STRINGS = ("string", "large_string")
+
+
+def _text_column(rows: Any, given: str | None, option: str) -> str:
+    found = [name for name, feature in rows.features.items() if getattr(feature, "dtype", "") in _STRINGS]
+    return pick_column(given, rows.features, found, what="text", option=option, kind="texts")
+
+
+def _read(
+    tables: Tables, name: str, source: str, labelled: bool, text: str | None = None, label: str | None = None
+) -> Texts:
+    rows, length = tables[choose(tables, name, source)]
+    if not length:
+        raise InputError(f"the split {name} of {source} is empty")
+    texts = list(rows[_text_column(rows, text, "data.text")])
+    for number, each in enumerate(texts):
+        if not isinstance(each, str):
+            raise InputError(f"text {number} of split {name} is {each!r}; expected a string")
+    if not labelled:
+        return Texts(name, texts)
+    column, classes = label_column(rows.features, label)
+    labels = list(rows[column])
+    for number, each in enumerate(labels):
+        if not isinstance(each, int) or isinstance(each, bool):
+            raise InputError(f"the label of text {number} of split {name} is {each!r}; expected a class number")
+    return Texts(name, texts, labels, classes)
+
+
+def _hold_out(split: Texts, count: int) -> tuple[Texts, Texts]:
+    if not 0 < count < len(split):
+        raise InputError(f"data.holdout is {count}; expected less than the {len(split)} texts of {split.name}")
+    mixed = np.random.default_rng(0).permutation(len(split))  # of its own seed: the same texts in every run
+    return _chosen(split, sorted(mixed[count:])), replace(_chosen(split, sorted(mixed[:count])), name="holdout")
+
+
+def _limited(split: Texts, limit: int | None) -> Texts:
+    if limit is None or len(split) <= limit:
+        return split
+    if split.labels is None:
+        return _chosen(split, range(limit))
+    return _chosen(split, sorted(np.random.default_rng(0).permutation(len(split))[:limit]))
+
+
+def _chosen(split: Texts, numbers: Iterable[int]) -> Texts:
+    numbers = list(numbers)
+    labels = None if split.labels is None else [split.labels[number] for number in numbers]
+    return replace(split, texts=[split.texts[number] for number in numbers], labels=labels)
+
+
+def class_count(splits: Iterable[Texts]) -> int:
+    """How many classes the labels of these splits are about."""
+    counts = []
+    for split in splits:
+        assert split.labels is not None
+        counts.append(len(split.classes) if split.classes else 1 + max(split.labels))
+    return max(counts)
 
 
 def sentences(texts: Iterable[str], tokenizer: Any, *, at_least: int, at_most: int) -> Iterator[list[int]]:

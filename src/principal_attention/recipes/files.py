@@ -3,14 +3,14 @@
 import difflib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import yaml
-from pydantic import BaseModel, ValidationError
 
 from .._files import write_text
+from .._sections import check as check_section
 from ..errors import InputError
-from .schema import Recipe
+from .schema import TASKS, Recipe
 
 BUILT_IN = Path(__file__).parent
 
@@ -46,11 +46,12 @@ def write_recipe(path: Path, recipe: Recipe) -> None:
     write_text(path, yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
 
 
-def check(content: Any, what: str) -> Recipe:
-    try:
-        return Recipe.model_validate(content)
-    except ValidationError as wrong:
-        raise InputError(f"{what}: {'; '.join(_sentence(error) for error in wrong.errors()[:3])}") from wrong
+def check(content: dict[Any, Any], what: str) -> Recipe:
+    """As the kind of recipe that its `task` names; without one it is about images."""
+    task = content.get("task", "images")
+    if not isinstance(task, str) or task not in TASKS:
+        raise InputError(f"{what}: task is {task!r}; expected one of {', '.join(TASKS)}")
+    return check_section(TASKS[task], content, what)
 
 
 def _words(path: Path) -> tuple[str, ...]:
@@ -100,33 +101,3 @@ def _override(content: dict[str, Any], override: str) -> None:
         content[last] = yaml.safe_load(text)
     except yaml.YAMLError as wrong:
         raise InputError(f"{override!r}: the value is not YAML: {' '.join(str(wrong).split())}") from wrong
-
-
-def _sentence(error: Any) -> str:
-    place = [part for part in error["loc"] if isinstance(part, str)]
-    where = ".".join(place)
-    if error["type"] == "invalid_key":
-        return f"{error['loc'][0]!r} is not a key; expected {', '.join(Recipe.model_fields)}"
-    if error["type"] == "extra_forbidden":
-        known = list(_section(place[:-1]).model_fields)
-        close = difflib.get_close_matches(place[-1], known, n=1, cutoff=0.5)
-        return f"unknown key {where}; " + (f"did you mean {close[0]}?" if close else f"expected {', '.join(known)}")
-    if error["type"] == "missing":
-        return f"{where} is missing"
-    message = error["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    if error["type"] == "value_error":
-        return f"{where}: {message}" if where else message
-    return f"{where} is {error['input']!r}; expected {message}"
-
-
-def _section(place: list[str]) -> type[BaseModel]:
-    """The class of the section at this place, looking through `Section | None`."""
-    section: Any = Recipe
-    for key in place:
-        annotation = section.model_fields[key].annotation
-        section = next((c for c in (annotation, *get_args(annotation)) if _is_section(c)), section)
-    return section  # type: ignore[no-any-return]
-
-
-def _is_section(candidate: Any) -> bool:
-    return isinstance(candidate, type) and issubclass(candidate, BaseModel)

@@ -2,24 +2,16 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-Share = Annotated[float, Field(ge=0, le=1)]
-Count = Annotated[int, Field(ge=1)]
-Whole = Annotated[int, Field(ge=0)]
-Positive = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
-
-
-class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), allow_inf_nan=False)
+from .._sections import Count, NotNegative, Positive, Section, Share, Whole
 
 
 class Model(Section):
-    """A model from scratch: a name that timm knows, ours among them, and what it is called with."""
+    """A model from scratch: of images a name that timm knows, ours among them; of texts one of ours; and options."""
 
     name: str
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = Field(default_factory=dict)
 
 
 class Robustify(Section):
@@ -33,22 +25,44 @@ class Robustify(Section):
 
 
 class Data(Section):
-    """Where the images are: `digits`, a name on the hub, a parquet file or folder, or a folder of class folders."""
-
-    source: Annotated[str, Field(min_length=1)]
+    source: Annotated[str, Field(min_length=1)]  # a name on the hub, a parquet file or a folder of them
     subset: str | None = None  # the hub's configuration name
     train: str = "train"
     validation: str | None = None  # the first of validation, val, test that is there
-    holdout: Whole = 0  # take this many of the training images for validation instead
+    holdout: Whole = 0  # take this many of the training examples for validation instead
+    limit: Count | None = None  # use only so many examples of each split
+
+
+class Images(Data):
+    """A source may also be `digits`, or a folder of class folders."""
+
     image: str | None = None  # columns; found by type when not named
     label: str | None = None
     streaming: bool = False
     length: Count | None = None  # training images in a stream that does not say
     shuffle_buffer: Count = 10_000  # images a stream is shuffled among
-    limit: Count | None = None  # use only so many images of each split
     image_size: Count | None = None  # the model's, when not given
     mean: list[float] | None = None  # the model's
     std: list[Positive] | None = None
+
+
+class Lines(Data):
+    """Texts for a language model, a line a row; all of a split are joined."""
+
+    text: str | None = None  # the column
+    tokenizer: str = "words"  # every word of the training texts, or the path of a tokenizer.json
+    vocabulary: Count | None = None  # keep only so many words
+    min_count: Count = 1  # keep only words that come so often
+
+
+class Labelled(Data):
+    """Texts with classes. The tokenizer is the pretrained model's."""
+
+    text: str | None = None
+    label: str | None = None
+    test: str | None = None  # measured once at the end; `test`, where it is there and not used for validation
+    length: Count | None = None  # tokens of a text that are read; as many as the model can
+    split: bool = False  # set punctuation apart, for texts that do not (our own models' words are between spaces)
 
 
 class Augment(Section):
@@ -78,15 +92,21 @@ class Optimizer(Section):
 
 class Schedule(Section):
     epochs: Count = 10
+    steps: Count | None = None  # train so many steps instead
     warmup_epochs: NotNegative = 0
+    warmup_steps: Whole | None = None  # instead
     warmup_lr: NotNegative = 1e-6
     min_lr: NotNegative = 1e-5
     per: Literal["step", "epoch"] = "step"  # how often the learning rate moves
 
     @model_validator(mode="after")
     def _warm_up_fits(self) -> "Schedule":
-        if self.warmup_epochs and self.warmup_epochs >= self.epochs:
+        if self.warmup_epochs and self.warmup_epochs >= self.epochs and self.steps is None:
             raise ValueError(f"warmup_epochs is {self.warmup_epochs:g}; expected less than epochs, {self.epochs}")
+        if self.steps and (self.warmup_steps or 0) >= self.steps:
+            raise ValueError(f"warmup_steps is {self.warmup_steps}; expected less than steps, {self.steps}")
+        if self.per == "epoch" and (self.steps or self.warmup_steps):
+            raise ValueError("per is epoch, which counts no steps; drop steps and warmup_steps, or per")
         return self
 
 
@@ -102,17 +122,18 @@ class Training(Section):
 
 
 class Recipe(Section):
+    """What all recipes have; `task` says which of the kinds below it is."""
+
+    task: str
     name: str
     seed: Whole = 0
     model: Model | None = None
     init_from: str | None = None  # timm:NAME@weights, hf:FOLDER, or a finished run
     robustify: Robustify | None = None
     data: Data
-    augment: Augment = Augment()
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()
     training: Training = Training()
-    track: Literal["kernel_pca"] | None = None  # log, each epoch, how far the heads are from kernel PCA
 
     @field_validator("name")
     @classmethod
@@ -141,3 +162,36 @@ class Recipe(Section):
         """The rate at its highest, for the batch size there is."""
         given = self.optimizer
         return given.lr * (self.training.batch_size / given.lr_batch if given.lr_batch else 1)
+
+
+class ImageRecipe(Recipe):
+    """Classes of images."""
+
+    task: Literal["images"] = "images"
+    data: Images
+    augment: Augment = Augment()
+    track: Literal["kernel_pca"] | None = None  # log, each epoch, how far the heads are from kernel PCA
+
+
+class LanguageRecipe(Recipe):
+    """The next token of a text."""
+
+    task: Literal["language"] = "language"
+    data: Lines
+
+
+class TextRecipe(Recipe):
+    """Classes of texts, from a pretrained model."""
+
+    task: Literal["texts"] = "texts"
+    data: Labelled
+    mark: bool = False  # our own models: classify a learned vector after the last word instead of the last word
+
+    @model_validator(mode="after")
+    def _is_pretrained(self) -> "TextRecipe":
+        if self.init_from is None:
+            raise ValueError("init_from is missing: expected the run of a language model, or hf:FOLDER")
+        return self
+
+
+TASKS: dict[str, type[Recipe]] = {"images": ImageRecipe, "language": LanguageRecipe, "texts": TextRecipe}

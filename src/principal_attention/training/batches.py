@@ -68,6 +68,17 @@ def _order(plan: Plan, epoch: int) -> Any:
     return np.repeat(order, plan.repeats)[:wanted]
 
 
+def divide(plan: Plan, steps: range, place: Place, accumulate: int) -> tuple[list[tuple[int, int]], int]:
+    """This process's shards of these steps in order, as (step, part), and into how many parts a batch is divided."""
+    parts = place.world * accumulate
+    if plan.batch_size % parts:
+        raise InputError(
+            f"training.batch_size is {plan.batch_size}; expected a multiple of {parts}, "
+            f"{place.world} processes times training.accumulate={accumulate}"
+        )
+    return [(step, turn * place.world + place.rank) for step in steps for turn in range(accumulate)], parts
+
+
 def training_loader(
     examples: Any,
     plan: Plan,
@@ -81,13 +92,7 @@ def training_loader(
     pin: bool = False,
 ) -> Iterator[Any]:
     """This process's parts of the batches of these steps, `accumulate` a step, in order."""
-    parts = place.world * accumulate
-    if plan.batch_size % parts:
-        raise InputError(
-            f"training.batch_size is {plan.batch_size}; expected a multiple of {parts}, "
-            f"{place.world} processes times training.accumulate={accumulate}"
-        )
-    shards = [(step, turn * place.world + place.rank) for step in steps for turn in range(accumulate)]
+    shards, parts = divide(plan, steps, place, accumulate)
     common = worker_options(workers) | {"pin_memory": pin}
     if examples.split.streaming:
         stream = _Stream(examples, plan, shards, parts, stack, shuffle_buffer)

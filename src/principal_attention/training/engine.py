@@ -42,6 +42,18 @@ class Task(Protocol):
 
     def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]: ...
 
+    def watched(self) -> dict[str, float]:
+        """What a line of the log says beside the loss, of the steps since the last one."""
+
+    def finish(self, model: nn.Module, accelerator: Accelerator) -> list[dict[str, Any]]:
+        """The records of a finished training; every process calls it."""
+
+    def save(self, folder: Path, model: nn.Module) -> None:
+        """The model's files into a run's folder, atomically."""
+
+    def headline(self, metrics: dict[str, float]) -> str:
+        """The last evaluation in a few words."""
+
 
 class Trainer:
     def __init__(
@@ -52,7 +64,7 @@ class Trainer:
         self.task, self.recipe, self.folder, self.accelerator, self.log = task, recipe, folder, accelerator, log
         self.track = track if accelerator.is_main_process else None
         self.step = 0
-        self.total = task.plan.epoch_steps * recipe.schedule.epochs
+        self.total = total_steps(recipe, task.plan.epoch_steps)
         self.place = Place(accelerator.process_index, accelerator.num_processes)
         raw = task.model.to(accelerator.device)
         self.ema = ModelEmaV3(raw, decay=recipe.training.ema) if recipe.training.ema else None
@@ -103,7 +115,7 @@ class Trainer:
             loss, norm = self._one(step)
             self.step = step + 1
             self.losses.append(loss)
-            now, ends = time.perf_counter(), self.step % per_epoch == 0
+            now, ends = time.perf_counter(), self.step % per_epoch == 0 or self.step == self.total
             if self.step % every == 0 or ends:
                 rate = len(self.losses) * self.task.plan.batch_size / (now - logged)
                 line = {
@@ -111,7 +123,7 @@ class Trainer:
                     "lr": self.optimizer.param_groups[0]["lr"], "grad_norm": norm,
                     "examples_per_second": round(rate, 1), "waiting_share": round(self.waiting / (now - logged), 4),
                 }  # fmt: skip
-                self.log.line(line)
+                self.log.line(line | self.task.watched())
                 self.log.advance(self.step, f"loss {line['loss']:.3f}")
                 self.losses, self.waiting, logged = [], 0.0, now
             if ends:
@@ -177,13 +189,15 @@ class Trainer:
 
     def _evaluate(self, seconds: float, again: bool = False) -> dict[str, float]:
         metrics = self.task.evaluate(self.best_weights, self.accelerator)
-        epoch = self.step // self.task.plan.epoch_steps
+        epoch, of = self.step / self.task.plan.epoch_steps, self.total / self.task.plan.epoch_steps
         if again:  # a finished run that is resumed; its metrics are logged
             return metrics
-        self.log.line({"step": self.step, "epoch": epoch, **{f"validation_{k}": v for k, v in metrics.items()}})
+        self.log.line(
+            {"step": self.step, "epoch": round(epoch, 3), **{f"validation_{k}": v for k, v in metrics.items()}}
+        )
         self._log_track(self._look())
         shown = " · ".join(f"{name} {value:.4g}" for name, value in metrics.items())
-        self.log.say(f"epoch {epoch} of {self.recipe.schedule.epochs} · {shown} · {seconds / 60:.1f} minutes")
+        self.log.say(f"epoch {epoch:.4g} of {of:.4g} · {shown} · {seconds / 60:.1f} minutes")
         return metrics
 
     def _look(self) -> dict[str, float] | None:
@@ -243,12 +257,17 @@ def make_optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
         raise InputError(f"the optimizer {given.name} does not take {options}: {wrong}") from wrong
 
 
+def total_steps(recipe: Recipe, epoch_steps: int) -> int:
+    return recipe.schedule.steps or epoch_steps * recipe.schedule.epochs
+
+
 def make_schedule(recipe: Recipe, optimizer: torch.optim.Optimizer, epoch_steps: int) -> CosineLRScheduler:
     given = recipe.schedule
     unit = 1 if given.per == "epoch" else epoch_steps
+    warmup = given.warmup_steps if given.warmup_steps is not None else round(given.warmup_epochs * unit)
     return CosineLRScheduler(
-        optimizer, t_initial=max(2, given.epochs * unit), lr_min=given.min_lr,
-        warmup_t=round(given.warmup_epochs * unit), warmup_lr_init=given.warmup_lr, t_in_epochs=given.per == "epoch",
+        optimizer, t_initial=max(2, given.epochs if given.per == "epoch" else total_steps(recipe, epoch_steps)),
+        lr_min=given.min_lr, warmup_t=warmup, warmup_lr_init=given.warmup_lr, t_in_epochs=given.per == "epoch",
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ from .._processes import Place, raise_together, spare_workers
 from .._random import seed_all, words
 from ..errors import InputError
 from ..evaluation.accuracy import Accuracy, count
-from ..recipes import Recipe
+from ..evaluation.records import record
+from ..recipes import ImageRecipe, Recipe
 from ..vision.data import Examples, evaluation_transform, open_splits, stack, training_transform
 from ..vision.data.sources import class_count
 from ..vision.models.classifier import Classifier
@@ -24,7 +26,7 @@ from .batches import Plan, evaluation_loader, training_loader
 
 
 class ImageTask:
-    def __init__(self, recipe: Recipe, processes: int = 1):
+    def __init__(self, recipe: ImageRecipe, processes: int = 1):
         data, augment, training = recipe.data, recipe.augment, recipe.training
         self.recipe = recipe
         self.workers = spare_workers(processes) if training.workers is None else training.workers
@@ -104,3 +106,23 @@ class ImageTask:
         raise_together(problem, accelerator)
         self.last = Accuracy.of(accelerator.reduce(counts))
         return self.last.metrics()
+
+    def watched(self) -> dict[str, float]:
+        return {}
+
+    def finish(self, model: nn.Module, accelerator: Accelerator) -> list[dict[str, Any]]:
+        assert self.last is not None
+        return accuracy_records(self.recipe, self.held.split.name, self.last)
+
+    def save(self, folder: Path, model: nn.Module) -> None:
+        self.classifier.save(folder, model)
+
+    def headline(self, metrics: dict[str, float]) -> str:
+        return f"top-1 {metrics['top1']:.2%}"
+
+
+def accuracy_records(recipe: Recipe, case: str, found: Accuracy) -> list[dict[str, Any]]:
+    return [
+        record(recipe.name, "clean", case, metric, value, n=found.n, seed=recipe.seed)
+        for metric, value in found.metrics().items()
+    ]

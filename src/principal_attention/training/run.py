@@ -1,8 +1,9 @@
 """A run: a folder with its recipe, its checkpoints, its numbers, and at the end its model.
 
-recipe.yaml  metrics.jsonl  records.jsonl  tensorboard/  checkpoints/  model.safetensors  config.json
+recipe.yaml  metrics.jsonl  records.jsonl  tensorboard/  checkpoints/  model.safetensors  config.json  (tokenizer.json)
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,19 +12,16 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from rich.progress import Progress
+from torch import nn
 
 from .._files import write_jsonl
 from ..errors import InputError
-from ..evaluation.records import record
-from ..recipes import Recipe, read_recipe, write_recipe
-from ..vision.models.vit import count_parameters
-from .engine import Trainer
-from .images import ImageTask
+from ..recipes import ImageRecipe, LanguageRecipe, Recipe, TextRecipe, read_recipe, write_recipe
+from .engine import Task, Trainer
 from .logs import Log, RunLog
-from .track import KernelPCATracker
 
 # What a checkpoint's position and weights only make sense with; everything else may change when a run is resumed.
-_FIXED = ("model", "init_from", "robustify", "data", "seed")
+_FIXED = ("task", "model", "init_from", "robustify", "data", "seed")
 _FIXED_KEYS = (("training", "batch_size"), ("training", "ema"), ("augment", "repeats"), ("optimizer", "name"))
 _PRECISION = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}
 
@@ -32,6 +30,7 @@ _PRECISION = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}
 class Run:
     folder: Path
     metrics: dict[str, float]
+    headline: str
     parameters: int
 
 
@@ -47,19 +46,40 @@ def train(
     recipe = _anchored(recipe)
     _check_folder(folder, recipe, resume, log)
     accelerator.wait_for_everyone()  # the others look at the folder before the first one writes to it
-    task = ImageTask(recipe, accelerator.num_processes)
-    track = KernelPCATracker(task.held) if recipe.track else None
+    task, track = _task(recipe, accelerator.num_processes)
     trainer = Trainer(task, recipe, folder, accelerator, log, track)
     trainer.begin(resume)
     if main:  # from here on the folder is a run's: nothing of the recipe is wrong
         write_recipe(folder / "recipe.yaml", recipe)
     metrics = trainer.run()
+    records = task.finish(trainer.best_weights, accelerator)
     if main:
-        task.classifier.save(folder, trainer.best_weights)
-        write_jsonl(folder / "records.jsonl", _records(recipe, task))
+        task.save(folder, trainer.best_weights)
+        write_jsonl(folder / "records.jsonl", records)
     accelerator.wait_for_everyone()
     accelerator.free_memory()
-    return Run(folder, metrics, count_parameters(trainer.raw))
+    return Run(folder, metrics, task.headline(metrics), sum(p.numel() for p in trainer.raw.parameters()))
+
+
+def _task(recipe: Recipe, processes: int) -> tuple[Task, Callable[[nn.Module], dict[str, float]] | None]:
+    """What the recipe is about, and who looks on; each kind brings libraries that the others do not need."""
+    if isinstance(recipe, ImageRecipe):
+        from .images import ImageTask
+
+        images = ImageTask(recipe, processes)
+        if not recipe.track:
+            return images, None
+        from .track import KernelPCATracker
+
+        return images, KernelPCATracker(images.held)
+    if isinstance(recipe, LanguageRecipe):
+        from .language import LanguageTask
+
+        return LanguageTask(recipe), None
+    from .texts import TextTask
+
+    assert isinstance(recipe, TextRecipe)
+    return TextTask(recipe), None
 
 
 def _accelerator(precision: str) -> Accelerator:
@@ -107,12 +127,3 @@ def _differences(old: Any, new: Any, place: tuple[str, ...] = ()) -> list[tuple[
             each for key in {**old, **new} for each in _differences(old.get(key), new.get(key), (*place, key))
         ]  # fmt: skip
     return [] if old == new else [(place, old, new)]
-
-
-def _records(recipe: Recipe, task: ImageTask) -> list[dict[str, Any]]:
-    assert task.last is not None
-    case, found = task.held.split.name, task.last
-    return [
-        record(recipe.name, "clean", case, metric, value, n=found.n, seed=recipe.seed)
-        for metric, value in found.metrics().items()
-    ]

@@ -8,7 +8,7 @@ from typing import Any
 import datasets
 from PIL import Image
 
-from ..._tables import VALIDATION, Tables, choose, from_hub, from_parquet, measured, parquet_files
+from ..._tables import VALIDATION, Tables, choose, label_column, measured, open_tables, parquet_files, pick_column
 from ...errors import InputError
 from .digits import digits
 from .folders import class_folders, has_images
@@ -110,17 +110,15 @@ def class_count(splits: Iterable[Split]) -> int:
 def _open(source: str, subset: str | None, streaming: bool, names: tuple[str, ...]) -> Tables:
     if source == "digits":
         return measured(digits())
-    path = Path(source).expanduser()
-    if not path.exists():
-        if path.is_absolute() or source.startswith((".", "~")):
-            raise InputError(f"there is nothing at {source}; expected a parquet file or a folder of images")
-        return from_hub(source, subset, streaming=streaming)
-    if path.is_file() and path.suffix != ".parquet":
-        raise InputError(f"{source} is a file but not parquet; expected a parquet file or a folder of images")
-    files = parquet_files(path, names)
-    if files and path.is_dir() and has_images(path):
-        files = {}  # a stray table among images
-    return from_parquet(source, files, streaming=streaming) if files else measured(class_folders(path, names))
+    expected = "a parquet file or a folder of images"
+    return open_tables(source, subset, names, expected=expected, streaming=streaming, other=_images)
+
+
+def _images(path: Path, names: tuple[str, ...]) -> Tables | None:
+    """Class folders, even where a stray table lies among the images."""
+    if parquet_files(path, names) and not has_images(path):
+        return None
+    return measured(class_folders(path, names))
 
 
 def _split(tables: Tables, name: str, source: str, *, image: Any, label: Any, streaming: Any) -> Split:
@@ -128,11 +126,9 @@ def _split(tables: Tables, name: str, source: str, *, image: Any, label: Any, st
     if rows.features is None:
         rows = rows._resolve_features()  # a stream without a schema tells its types with its first rows
     features = rows.features
-    image = _column(image, features, "image", [n for n, f in features.items() if _is_image(f)])
-    named = [n for n, f in features.items() if isinstance(f, datasets.ClassLabel)]
-    whole = [n for n, f in features.items() if str(getattr(f, "dtype", "")).startswith(("int", "uint"))]
-    label = _column(label, features, "label", named or whole, {*named, *whole})
-    classes = tuple(features[label].names) if label in named else None
+    images = [name for name, feature in features.items() if _is_image(feature)]
+    image = pick_column(image, features, images, what="image", option="data.image", kind="an image")
+    label, classes = label_column(features, label)
     if length == 0:
         raise InputError(f"the split {name} of {source} is empty")
     if streaming and isinstance(rows, datasets.Dataset):
@@ -153,23 +149,6 @@ def _same_classes(split: Split, training: Split) -> Split:
 
 def _is_image(feature: Any) -> bool:
     return isinstance(feature, datasets.Image) or (isinstance(feature, dict) and {"bytes", "path"} <= set(feature))
-
-
-def _column(given: str | None, features: Any, what: str, found: list[str], fit: Iterable[str] | None = None) -> str:
-    fitting = list(found if fit is None else fit)
-    if given is not None:
-        if given not in features:
-            raise InputError(f"data.{what} is {given!r}; the columns are {', '.join(features)}")
-        if given not in fitting:
-            kinds = {"image": "an image", "label": "whole numbers"}
-            raise InputError(f"data.{what} is {given!r}, which holds {features[given]}; expected {kinds[what]}")
-        return given
-    if len(found) == 1:
-        return found[0]
-    problem = (
-        f"several columns could be the {what}: {', '.join(found)}" if found else f"no column looks like the {what}"
-    )
-    raise InputError(f"{problem}; name it with data.{what}=COLUMN, one of {', '.join(features)}")
 
 
 def _hold_out(split: Split, count: int) -> tuple[Split, Split]:

@@ -1,18 +1,15 @@
 """A classifier: the network, the images it wants to see, and how both are written to a folder."""
 
 import json
-import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
 from timm.models import save_for_hf
 from torch import Tensor, nn
 
-from ..._files import sync
+from ..._files import filling
 from .vit import CARD
 
 
@@ -38,19 +35,8 @@ class Classifier:
 
     def save(self, folder: Path, model: nn.Module | None = None) -> None:
         """Weights and card into a folder, atomically; `model` may hold other weights of the same network."""
-        model = self.model if model is None else model
-        partial = folder / ".model.partial"
-        shutil.rmtree(partial, ignore_errors=True)
-        try:
-            self._write(partial, model)
-            for file in sorted(partial.iterdir(), key=lambda file: file.name == CARD):  # the card last
-                sync(file)
-                os.replace(file, folder / file.name)
-        except (OSError, SafetensorError) as wrong:
-            reason = wrong.strerror if isinstance(wrong, OSError) and wrong.strerror else wrong
-            raise OSError(f"the model could not be written to {folder} ({reason}); make room and --resume") from wrong
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
+        with filling(folder, last=CARD) as partial:
+            self._write(partial, self.model if model is None else model)
 
     def _write(self, folder: Path, model: nn.Module) -> None:
         if not isinstance(model, HuggingFace):

@@ -1,0 +1,130 @@
+"""`principal evaluate` for models that read text: perplexity, or the share of right classes; clean and swapped."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from accelerate import Accelerator
+from rich.console import Console
+
+from .._files import write_jsonl
+from ..errors import InputError
+from ..evaluation.cases import check_names
+from ..evaluation.perplexity import Protocol
+from ..evaluation.run import Evaluation, Group, evaluate
+from ..evaluation.texts import (
+    CHUNK,
+    ClassifierSubject,
+    LabelledTexts,
+    LanguageSubject,
+    Stream,
+    class_cases,
+    perplexity_case,
+    summarise_texts,
+    token_rows,
+)
+from ..language import folder as ours
+from ..language.texts import Texts, open_split, open_splits
+from ..recipes import LanguageRecipe, TextRecipe, read_recipe
+from ..report.evaluation import accuracy_rows, perplexity_rows
+from ..report.tables import for_terminal
+from ..training.logs import make_progress
+
+IMAGES_ONLY = (
+    "corruptions", "frost_dir", "imagenet_c", "eps", "eps_l2", "eps_l1", "steps", "source", "ood",
+)  # fmt: skip
+
+
+def run_evaluate_texts(
+    model: str, out: Path | None, accelerator: Accelerator, batch_size: int, *, suites: Sequence[str],
+    **options: Any,
+) -> Evaluation:  # fmt: skip
+    for name in IMAGES_ONLY:
+        if options.get(name):
+            raise InputError(f"--{name.replace('_', '-')} is for models of images, and {model} reads texts")
+    language = ours.kind_of(Path(model).expanduser()) == ours.LANGUAGE
+    subject: Any
+    if language:
+        suites = ["perplexity" if suite == "clean" else suite for suite in suites]
+        suites = check_names(suites, ("perplexity", "word_swap"), "suite of language models")
+        subject = LanguageSubject(model, accelerator.device)
+        groups, size = _perplexities(subject, model, suites, batch_size, **options), CHUNK
+    else:
+        suites = check_names(suites, ("clean", "word_swap"), "suite of text classifiers")
+        subject = ClassifierSubject(model, accelerator.device)
+        groups, size = _classes(subject, model, suites, **options), batch_size
+    folder = out or Path("runs") / f"evaluate-{subject.name}"
+    with make_progress() as bar:
+        found = evaluate(
+            subject, groups, folder, batch_size=size, accelerator=accelerator,
+            summarise=partial(summarise_texts, subject.name), progress=bar if accelerator.is_main_process else None,
+        )  # fmt: skip
+    if accelerator.is_main_process:
+        console = Console()
+        if rows := perplexity_rows(found.records):
+            console.print(for_terminal(rows, subject.name))
+        if rows := accuracy_rows(found.records):
+            console.print(for_terminal(rows, subject.name))
+        if options["log_probs"]:
+            _write_tokens(folder, found, subject, console)
+    return found
+
+
+def open_data(
+    model: str, data: str | None, split: str | None, column: str | None, *, labelled: bool
+) -> tuple[Texts, str]:
+    """The texts to measure on, and what records call them. A run has its own: those it was not trained on."""
+    if data is not None:
+        found = open_split(data, split, labelled=labelled, text=column)
+        return found, f"{Path(data).name}/{found.name}"
+    if not (Path(model) / "recipe.yaml").is_file():
+        raise InputError("--data is missing: expected a hub name, or a parquet file or folder with texts")
+    recipe = read_recipe(model)
+    assert isinstance(recipe, LanguageRecipe | TextRecipe)
+    given = recipe.data
+    columns = {"text": column or given.text, "label": getattr(given, "label", None) if labelled else None}
+    if split is not None:
+        found = open_split(given.source, split, labelled=labelled, subset=given.subset, **columns)
+    else:
+        found = open_splits(
+            given.source, labelled=labelled, train=given.train, validation=given.validation, holdout=given.holdout,
+            subset=given.subset, limit=given.limit, **columns,
+        )["validation"]  # fmt: skip
+    return found, f"{Path(given.source).name}/{found.name}"
+
+
+def _perplexities(
+    subject: LanguageSubject, model: str, suites: Sequence[str], together: int, **options: Any
+) -> list[Group]:
+    split, name = open_data(model, options["data"], options["split"], options["column"], labelled=False)
+    protocol = Protocol(options["protocol"] or "sliding", subject.model.config.context, options["stride"])
+    groups = []
+    for suite in suites:
+        how = dict(
+            rate=options["swap_rate"], seed=options["seed"], swap=options["swap"] if suite == "word_swap" else None
+        )
+        stream = Stream(subject, split, **how)
+        case = perplexity_case(stream, protocol, together=together, limit=options["limit"], **how)
+        groups.append(Group(name, stream, [case]))
+    return groups
+
+
+def _classes(subject: ClassifierSubject, model: str, suites: Sequence[str], **options: Any) -> list[Group]:
+    if options["protocol"] or options["stride"] != 1 or options["log_probs"]:
+        raise InputError("--protocol, --stride and --log-probs are for language models")
+    split, name = open_data(model, options["data"], options["split"], options["column"], labelled=True)
+    texts = LabelledTexts(split, subject.classifier.classes)
+    n = min(options["limit"] or len(texts), len(texts))
+    return [Group(name, texts, class_cases(n, suites, rate=options["swap_rate"], seed=options["seed"]))]
+
+
+def _write_tokens(folder: Path, found: Evaluation, subject: LanguageSubject, console: Console) -> None:
+    def name(token: int) -> str:
+        return subject.tokenizer.id_to_token(token) or ""
+
+    for number, result in enumerate(result for result in found.results if "loss" in result.columns):
+        told = {key: x for key, x in result.description.items() if key in ("suite", "data", "protocol")}
+        path = folder / f"log-probs-{number}.jsonl"
+        write_jsonl(path, [told, *token_rows(result, name)])
+        console.print(f"log-probabilities: {path}", highlight=False, markup=False, soft_wrap=True)

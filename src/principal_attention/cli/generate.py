@@ -1,0 +1,21 @@
+"""`principal generate`: a language model goes on from a prompt, word by word."""
+
+from pathlib import Path
+
+import typer
+
+from ..errors import InputError
+from ..language.decode import Sampling, generate, stream
+from ..language.folder import read_language_model
+from ..language.vocabulary import encode
+
+
+def run_generate(run: str, prompt: str, *, tokens: int, sampling: Sampling, cached: bool) -> None:
+    model, tokenizer = read_language_model(Path(run).expanduser())
+    (given,) = encode(tokenizer, [prompt])
+    if not given:
+        raise InputError("the prompt has no word in it; expected at least one")
+    typer.echo(prompt, nl=False)
+    for piece in stream(tokenizer, given, generate(model, given, tokens, sampling, cached=cached)):
+        typer.echo(piece, nl=False)
+    typer.echo()

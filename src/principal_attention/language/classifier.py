@@ -1,0 +1,87 @@
+"""A model that tells the class of a text: one of ours, read at the last position, or an encoder of transformers."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from .model import LanguageModel
+from .vocabulary import encode, end_of
+
+_PIECES = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
+
+
+class LastPosition(nn.Module):
+    """A language model whose last position is classified; with `mark` a learned vector stands there, as [CLS] does."""
+
+    def __init__(self, language: LanguageModel, classes: int, *, mark: bool = False):
+        super().__init__()
+        dim = language.config.embed_dim
+        self.language = language
+        language.head.requires_grad_(False)  # tells words, which nobody asks for here
+        self.mark = nn.Parameter(torch.randn(dim) * 0.02) if mark else None
+        self.drop = nn.Dropout(language.config.dropout)
+        self.classify = nn.Linear(dim, classes)
+
+    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """Tokens (B, T) and which of them are real (B, T), padding last, to logits (B, classes)."""
+        x, rows, lengths = self.language.embed(tokens), torch.arange(len(tokens), device=tokens.device), mask.sum(1)
+        if self.mark is not None:
+            x = nn.functional.pad(x, (0, 0, 0, 1))
+            here = nn.functional.one_hot(lengths, x.shape[1]).unsqueeze(-1)  # the place after the last token
+            x, mask, lengths = (
+                torch.where(here.bool(), self.mark, x),
+                (here.squeeze(-1) + nn.functional.pad(mask, (0, 1))).bool(),
+                lengths + 1,
+            )
+        hidden = self.language.hidden(x, mask)
+        return self.classify(self.drop(hidden[rows, lengths - 1]))  # type: ignore[no-any-return]
+
+
+class Encoder(nn.Module):
+    """A sequence classifier of transformers that takes and gives plain tensors."""
+
+    def __init__(self, network: Any):
+        super().__init__()
+        self.network = network
+
+    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        return self.network(input_ids=tokens, attention_mask=mask.long()).logits  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class TextClassifier:
+    model: nn.Module  # tokens and mask to logits
+    tokenize: Callable[[Sequence[str]], list[list[int]]]
+    padding: int
+    classes: int
+    write: Callable[[Path, nn.Module, tuple[str, ...] | None], None]  # the model's files, for a folder
+    labels: tuple[str, ...] | None = None  # the names of the classes
+
+    def prepare(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """Tokens and mask, padded to the longest."""
+        return pad(self.tokenize(texts), self.padding)
+
+
+def pad(rows: Sequence[Sequence[int]], padding: int) -> tuple[Tensor, Tensor]:
+    longest = max(map(len, rows))
+    tokens = torch.full((len(rows), longest), padding)
+    mask = torch.zeros(len(rows), longest, dtype=torch.bool)
+    for number, row in enumerate(rows):
+        tokens[number, : len(row)], mask[number, : len(row)] = torch.tensor(row), True
+    return tokens, mask
+
+
+def word_tokens(tokenizer: Tokenizer, texts: Sequence[str], *, length: int, split: bool) -> list[list[int]]:
+    """The first `length` tokens of each text; with `split`, punctuation is set apart first, as in WikiText and SST.
+
+    A text without any is its end alone.
+    """
+    if split:
+        texts = [" ".join(_PIECES.findall(text)) for text in texts]
+    return [found[:length] or [end_of(tokenizer)] for found in encode(tokenizer, texts)]

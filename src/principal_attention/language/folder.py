@@ -1,0 +1,91 @@
+"""Our language models and classifiers as folders: `config.json`, `model.safetensors`, `tokenizer.json`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+from torch import nn
+
+from .._sections import Count, Section, check
+from ..errors import InputError
+from .classifier import LastPosition
+from .config import LanguageConfig
+from .model import LanguageModel
+from .vocabulary import FILE, read_tokenizer
+
+CARD, WEIGHTS = "config.json", "model.safetensors"
+_ARCHITECTURE = "architecture"
+LANGUAGE, CLASSIFIER = "principal_attention.LanguageModel", "principal_attention.LastPosition"
+
+
+class Reading(Section):
+    """How a classifier of ours takes texts, and what it answers."""
+
+    classes: Count
+    mark: bool = False  # a learned vector after the last word is what is classified
+    length: Count  # tokens of a text that it reads
+    split: bool = False  # set punctuation apart before looking words up
+    labels: list[str] | None = None
+
+
+def kind_of(folder: Path) -> str | None:
+    """LANGUAGE or CLASSIFIER, or None where the folder holds something else."""
+    try:
+        card = json.loads((folder / CARD).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    kind = card.get(_ARCHITECTURE) if isinstance(card, dict) else None
+    return kind if kind in (LANGUAGE, CLASSIFIER) else None
+
+
+def write_language_model(folder: Path, model: LanguageModel, tokenizer: Tokenizer) -> None:
+    _write(folder, model, tokenizer, {_ARCHITECTURE: LANGUAGE, "model": model.config.model_dump()})
+
+
+def write_classifier(folder: Path, model: LastPosition, tokenizer: Tokenizer, reading: Reading) -> None:
+    card = {_ARCHITECTURE: CLASSIFIER, "model": model.language.config.model_dump(), "reading": reading.model_dump()}
+    _write(folder, model, tokenizer, card)
+
+
+def read_language_model(folder: Path) -> tuple[LanguageModel, Tokenizer]:
+    """In evaluation mode."""
+    card = _card(folder, LANGUAGE)
+    model = LanguageModel(check(LanguageConfig, card.get("model"), f"the card in {folder}"))
+    return _filled(folder, model), read_tokenizer(folder)
+
+
+def read_classifier(folder: Path) -> tuple[LastPosition, Tokenizer, Reading]:
+    card = _card(folder, CLASSIFIER)
+    language = LanguageModel(check(LanguageConfig, card.get("model"), f"the card in {folder}"))
+    reading = check(Reading, card.get("reading"), f"the card in {folder}")
+    return _filled(folder, LastPosition(language, reading.classes, mark=reading.mark)), read_tokenizer(folder), reading
+
+
+def _write(folder: Path, model: nn.Module, tokenizer: Tokenizer, card: dict[str, Any]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(
+        {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}, folder / WEIGHTS
+    )
+    tokenizer.save(str(folder / FILE))
+    (folder / CARD).write_text(json.dumps(card, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _card(folder: Path, expected: str) -> dict[str, Any]:
+    for name in (CARD, WEIGHTS, FILE):
+        if not (folder / name).is_file():
+            raise InputError(f"{folder} holds no {name}; expected the folder of a finished run")
+    if kind_of(folder) != expected:
+        told = {LANGUAGE: "a language model", CLASSIFIER: "a classifier of texts"}[expected]
+        raise InputError(f"{folder} does not hold {told} of this package; its {CARD} says something else")
+    return json.loads((folder / CARD).read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+
+
+def _filled(folder: Path, model: Any) -> Any:
+    try:
+        model.load_state_dict(load_file(folder / WEIGHTS))
+    except (RuntimeError, SafetensorError) as wrong:
+        raise InputError(f"the model in {folder} cannot be read: {' '.join(str(wrong).split())[:300]}") from wrong
+    return model.eval()

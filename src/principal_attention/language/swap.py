@@ -1,0 +1,59 @@
+"""The word-swap attack: some words of each line become "AAA", words that only hold a sentence together do not.
+
+The paper names its settings and no list of stop words; ours are English's closed classes.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .._random import words as random_words
+from ..errors import InputError
+
+RATE, REPLACEMENT = 0.015, "AAA"
+_CLOSED_CLASSES = (
+    # articles, determiners, pronouns
+    """a an the this that these those some any no each every either neither both all such another other i me my mine
+    myself we us our ours ourselves you your yours yourself yourselves he him his himself she her hers herself it its
+    itself they them their theirs themselves one who whom whose which what there here """
+    # prepositions, conjunctions
+    """about above across after against along among around as at before behind below beneath beside between beyond by
+    down during except for from in inside into like near of off on onto out outside over past per since than through
+    throughout till to toward towards under until up upon via with within without and but or nor so yet if because
+    although though while whereas whether unless when where why how """
+    # auxiliaries, negation, particles
+    """am is are was were be been being do does did doing done have has had having can could may might must shall
+    should will would ought not n't 's 'm 're 've 'll 'd s t too very just only then also again more most own same
+    few once now"""
+)
+STOP_WORDS = frozenset(_CLOSED_CLASSES.split())
+
+
+def may_be_swapped(word: str) -> bool:
+    """Words, not punctuation, marks like @-@ and <unk>, or stop words."""
+    return word.lower() not in STOP_WORDS and word[0] != "<" and any(letter.isalnum() for letter in word)
+
+
+def swap_words(line: str, *, seed: int = 0, number: int = 0, rate: float = RATE) -> str:
+    """A line with `rate` of its words, and at least one, replaced; which ones depends on the seed and the line's
+    number alone. A line without a word that may be swapped, an empty one for example, stays as it is."""
+    if not 0 < rate <= 1:
+        raise InputError(f"the share of words to swap is {rate}; expected more than 0, and at most 1")
+    found = line.split()
+    places = [place for place, word in enumerate(found) if may_be_swapped(word)]
+    if not places:
+        return line
+    count = min(len(places), max(1, int(rate * len(found))))
+    random = np.random.default_rng(random_words("swap", seed, number))
+    chosen = set(random.choice(places, count, replace=False).tolist())
+    pieces, at = [], 0
+    for place, word in enumerate(found):  # the spaces between words stay as they are
+        start = line.index(word, at)
+        pieces += [line[at:start], REPLACEMENT if place in chosen else word]
+        at = start + len(word)
+    return "".join([*pieces, line[at:]])
+
+
+def swap_lines(lines: Sequence[str], *, seed: int = 0, rate: float = RATE, first: int = 0) -> list[str]:
+    """Lines numbered from `first` on."""
+    return [swap_words(line, seed=seed, number=first + i, rate=rate) for i, line in enumerate(lines)]

@@ -1,0 +1,104 @@
+"""Classes of texts as a task of the engine."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from accelerate import Accelerator
+from torch import Tensor, nn
+
+from .._files import filling
+from .._processes import Place
+from .._random import seed_all
+from ..errors import InputError
+from ..evaluation.accuracy import Accuracy, count
+from ..evaluation.records import record
+from ..language.classifier import pad
+from ..language.folder import CARD
+from ..language.load import build_classifier, harden
+from ..language.texts import Texts, class_count, open_splits
+from ..recipes import TextRecipe
+from .batches import Plan, divide
+
+Labelled = tuple[list[list[int]], list[int]]  # tokens and classes
+
+
+class TextTask:
+    def __init__(self, recipe: TextRecipe):
+        self.recipe, data = recipe, recipe.data
+        splits = open_splits(
+            data.source, labelled=True, train=data.train, validation=data.validation, test=data.test,
+            holdout=data.holdout, subset=data.subset, limit=data.limit, text=data.text, label=data.label,
+        )  # fmt: skip
+        classes = class_count(splits.values())
+        for split in splits.values():
+            if min(split.labels or [0]) < 0:
+                raise InputError(f"the split {split.name} has the label {min(split.labels or [0])}; expected from 0")
+        seed_all("model", recipe.seed)
+        assert recipe.init_from is not None
+        self.classifier = build_classifier(
+            recipe.init_from, classes, length=data.length, mark=recipe.mark, split=data.split
+        )
+        self.classifier = replace(self.classifier, labels=splits["train"].classes)
+        self.model: nn.Module = self.classifier.model
+        if recipe.robustify is not None:
+            harden(self.model, **recipe.robustify.model_dump())
+        self.names = {role: split.name for role, split in splits.items()}
+        self.splits: dict[str, Labelled] = {role: self._tokens(split) for role, split in splits.items()}
+        self.plan = Plan(len(splits["train"]), recipe.training.batch_size, recipe.seed)
+        self.last: Accuracy | None = None
+
+    def _tokens(self, split: Texts) -> Labelled:
+        assert split.labels is not None
+        return self.classifier.tokenize(split.texts), split.labels
+
+    def batches(self, steps: range, place: Place) -> Iterator[Any]:
+        shards, parts = divide(self.plan, steps, place, self.recipe.training.accumulate)
+        for step, part in shards:
+            yield self._batch("train", [index for index, _ in self.plan.shard(step, part, parts)])
+
+    def _batch(self, role: str, numbers: list[int]) -> tuple[Tensor, Tensor, Tensor]:
+        tokens, labels = self.splits[role]
+        return (
+            *pad([tokens[number] for number in numbers], self.classifier.padding),
+            torch.tensor([labels[number] for number in numbers]),
+        )
+
+    def loss(self, model: nn.Module, batch: Any, step: int) -> Tensor:
+        device = next(model.parameters()).device
+        *given, labels = (t.to(device) for t in batch)
+        return F.cross_entropy(model(*given).float(), labels, label_smoothing=self.recipe.training.smoothing)
+
+    def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]:
+        self.last = self._measure("validation", model, accelerator)
+        return {"top1": self.last.top1, "loss": self.last.loss}
+
+    def _measure(self, role: str, model: nn.Module, accelerator: Accelerator) -> Accuracy:
+        """Texts of like length together, so that little is padded."""
+        tokens, _ = self.splits[role]
+        order = sorted(range(len(tokens)), key=lambda number: len(tokens[number]))
+        mine, size = order[accelerator.process_index :: accelerator.num_processes], self.plan.batch_size
+        batches = (self._batch(role, mine[i : i + size]) for i in range(0, len(mine), size))
+        return Accuracy.of(accelerator.reduce(count(model, batches, device=accelerator.device)))
+
+    def watched(self) -> dict[str, float]:
+        return {}
+
+    def finish(self, model: nn.Module, accelerator: Accelerator) -> list[dict[str, Any]]:
+        """Accuracy on every split there is."""
+        found = {role: self._measure(role, model, accelerator) for role in self.splits}
+        return [
+            record(self.recipe.name, "clean", self.names[role], metric, value, n=each.n, seed=self.recipe.seed)
+            for role, each in found.items()
+            for metric, value in (("top1", each.top1), ("loss", each.loss))
+        ]
+
+    def save(self, folder: Path, model: nn.Module) -> None:
+        with filling(folder, last=CARD) as partial:
+            self.classifier.write(partial, model, self.classifier.labels)
+
+    def headline(self, metrics: dict[str, float]) -> str:
+        return f"top-1 {metrics['top1']:.2%} of {self.names['validation']}"

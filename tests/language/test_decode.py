@@ -1,0 +1,97 @@
+import pytest
+import torch
+from tokenizers import Tokenizer
+from tokenizers.decoders import ByteLevel as ByteLevelDecoder
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.trainers import BpeTrainer
+
+from principal_attention.errors import InputError, LeakWarning
+from principal_attention.language.decode import Sampling, generate, stream
+from principal_attention.language.vocabulary import count_words, encode, read_tokenizer
+from small_models import KINDS
+
+SAMPLINGS = {"greedy": Sampling(0.0), "drawn": Sampling(1.0, seed=3), "top p": Sampling(0.8, 0.7, seed=4)}
+
+
+@pytest.mark.parametrize("how", SAMPLINGS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_cached_is_uncached_token_by_token(kind, how, build):
+    """Over the end of the context too, where both begin again from its second half."""
+    model = build(kind).double()
+    found = [list(generate(model, [5, 9, 2], 60, SAMPLINGS[how], cached=cached)) for cached in (True, False)]
+    assert found[0] == found[1]
+    assert len(found[0]) == 60
+
+
+def test_each_token_is_drawn_from_what_the_text_before_it_makes_likely(build):
+    model, text = build("rpc symmetric").double(), [5, 9, 2]
+    for token in generate(model, [5, 9, 2], 20, Sampling(0.0)):
+        with torch.no_grad():
+            assert token == int(model(torch.tensor([text]))[0, -1].argmax())
+        text.append(token)
+
+
+def test_a_model_with_a_global_mu_reads_everything_again(build):
+    with pytest.warns(LeakWarning):
+        model = build("rpc", mu="global")
+    assert len(list(generate(model, [1, 2], 5, Sampling(0.0)))) == 5
+
+
+def test_a_long_prompt_is_cut_to_the_context(build):
+    model = build("learned positions").double()
+    long = [i % 60 for i in range(100)]
+    assert list(generate(model, long, 5, Sampling(0.0))) == list(generate(model, long[-24:], 5, Sampling(0.0)))
+
+
+def test_draws_follow_the_probabilities():
+    log_probs = torch.tensor([0.1, 0.6, 0.3]).log()
+    count = torch.bincount(torch.tensor([Sampling(1.0).draw(log_probs, i) for i in range(3000)]), minlength=3) / 3000
+    torch.testing.assert_close(count, torch.tensor([0.1, 0.6, 0.3]), rtol=0, atol=0.04)  # over four deviations
+    sharp = torch.bincount(torch.tensor([Sampling(0.5).draw(log_probs, i) for i in range(3000)]), minlength=3) / 3000
+    torch.testing.assert_close(sharp, torch.tensor([0.01, 0.36, 0.09]) / 0.46, rtol=0, atol=0.04)
+
+
+@pytest.mark.parametrize(
+    ("top_p", "kept"), [(0.5, {1}), (0.6, {1}), (0.61, {1, 2}), (0.95, {0, 1, 2}), (1.0, {0, 1, 2})]
+)
+def test_top_p_keeps_the_fewest_that_reach_it(top_p, kept):
+    log_probs = torch.tensor([0.1, 0.6, 0.3], dtype=torch.float64).log()
+    assert {Sampling(1.0, top_p).draw(log_probs, i) for i in range(300)} == kept
+
+
+def test_seeds_differ_and_repeat(build):
+    model = build()
+    one, two, again = (list(generate(model, [1], 20, Sampling(1.0, seed=seed))) for seed in (0, 1, 0))
+    assert one == again != two
+
+
+@pytest.mark.parametrize(
+    "wrong", [dict(temperature=-1), dict(temperature=float("inf")), dict(top_p=0), dict(top_p=1.5)]
+)
+def test_settings_are_checked(wrong):
+    with pytest.raises(InputError, match="expected"):
+        Sampling(**wrong)
+
+
+def test_an_empty_prompt_is_refused(build):
+    with pytest.raises(InputError, match="the prompt has no token"):
+        next(generate(build(), [], 3))
+
+
+def test_pieces_join_to_the_text():
+    words = count_words(["a b c d e <unk>"])
+    (prompt, rest) = encode(words, ["a b", "c e d"])
+    assert list(stream(words, prompt, iter(rest))) == [" c", " e", " d"]
+    assert list(stream(words, prompt, iter([1, *rest]))) == ["\n", "c", " e", " d"]
+
+
+def test_a_letter_of_several_bytes_comes_whole(tmp_path):
+    tokenizer = Tokenizer(BPE())
+    tokenizer.pre_tokenizer, tokenizer.decoder = ByteLevel(add_prefix_space=False), ByteLevelDecoder()
+    tokenizer.train_from_iterator([], BpeTrainer(initial_alphabet=ByteLevel.alphabet(), show_progress=False))
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    bytes_ = read_tokenizer(tmp_path)
+    prompt, rest = encode(bytes_, ["x", "猫é"])
+    assert len(rest) == 5
+    assert list(stream(bytes_, prompt, iter(rest))) == ["猫", "é"]

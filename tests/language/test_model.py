@@ -1,0 +1,163 @@
+import math
+
+import pytest
+import torch
+
+import principal_attention as pa
+from principal_attention.errors import InputError, LeakWarning
+from principal_attention.language.config import NAMES, LanguageConfig
+from principal_attention.language.load import build_language_model
+from principal_attention.language.model import LanguageModel, sinusoids
+from small_models import KINDS, PURSUIT, RPC, SIZES
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_future_token_changes_a_past_log_probability(kind, dtype, build, tokens):
+    """Bit for bit: the later tokens may route to other experts and fill their batches differently."""
+    model = build(kind).to(dtype)
+    with torch.no_grad():
+        before = model(tokens)
+        for first in range(1, 24):
+            changed = tokens.clone()
+            changed[:, first:] = (changed[:, first:] + 1 + first) % 60
+            after = model(changed)
+            assert torch.equal(after[:, :first], before[:, :first]), f"tokens from {first} on reach back"
+            assert not torch.equal(after[:, first:], before[:, first:])
+
+
+def test_the_global_mu_lets_the_future_through(build, tokens):
+    with pytest.warns(LeakWarning, match="see later tokens through mu"):
+        model = build("rpc symmetric", mu="global").double()
+    changed = tokens.clone()
+    changed[:, 12:] = (changed[:, 12:] + 5) % 60
+    with torch.no_grad():
+        moved = (model(changed) - model(tokens))[:, :12].abs().max()
+    assert moved > 1e-4  # of log-probabilities, where rounding is 1e-14
+
+
+def test_the_global_mu_changes_only_pursuits(build, tokens):
+    """Without an RPC layer the triangular mask is causal attention."""
+    with pytest.warns(LeakWarning):
+        model = build("symmetric", mu="global")
+    with torch.no_grad():
+        torch.testing.assert_close(model(tokens), build("symmetric")(tokens))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_cached_tokens_are_what_the_whole_text_gives(kind, build, tokens):
+    model = build(kind).double()
+    with torch.no_grad():
+        whole = model(tokens)
+        caches = model.new_caches()
+        parts = [model(tokens[:, a:b], caches=caches) for a, b in ((0, 7), (7, 8), (8, 20), (20, 24))]
+    torch.testing.assert_close(
+        torch.cat(parts, 1), whole, rtol=0, atol=1e-9
+    )  # products of other shapes round otherwise
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "global"])
+def test_padding_after_a_text_changes_nothing_in_it(kind, build, tokens):
+    if kind == "global":
+        with pytest.warns(LeakWarning):
+            model = build("rpc symmetric", mu="global").double()
+    else:
+        model = build(kind).double()
+    mask = torch.arange(24) < torch.tensor([[24], [9], [1]])
+    with torch.no_grad():
+        together = model(tokens, key_mask=mask)
+        for row, length in enumerate((24, 9, 1)):
+            alone = model(tokens[row : row + 1, :length])
+            torch.testing.assert_close(together[row, :length], alone[0], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_targets_give_what_the_log_probabilities_say(kind, build, tokens):
+    model, targets = build(kind).double(), tokens.flip(0)
+    with torch.no_grad():
+        expected = -model(tokens).gather(-1, targets[..., None]).squeeze(-1)
+        torch.testing.assert_close(model(tokens, targets), expected)
+
+
+def test_every_weight_learns(build, tokens):
+    """Of a model with all there is: gradients reach each parameter."""
+    model = build("experts with rpc", balance=0.1).train()
+    targets = (torch.arange(3 * 24) % 60).reshape(3, 24)  # one of every cluster
+    (model(tokens, targets).mean() + model.balance_loss()).backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0] == []
+
+
+def test_a_robustified_model_is_rebuilt_from_its_config(build, tokens):
+    model = pa.robustify(build("symmetric"), pursuit=pa.Pursuit(3, 0.5, "admm"), layers=[1])
+    again = LanguageModel(LanguageConfig.model_validate_json(model.config.model_dump_json())).eval()
+    again.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        assert torch.equal(again(tokens), model(tokens))
+        assert not torch.equal(model(tokens), build("symmetric")(tokens))
+        assert torch.equal(pa.restore(model)(tokens), build("symmetric")(tokens))
+    assert model.config.rpc is None
+
+
+def test_positions_are_sines_and_cosines():
+    table = sinusoids(5, 3, 8)
+    for row, place in enumerate((5, 6, 7)):
+        for pair in range(4):
+            angle = place / 10_000 ** (2 * pair / 8)
+            assert table[row, pair] == pytest.approx(math.sin(angle), abs=1e-6)
+            assert table[row, 4 + pair] == pytest.approx(math.cos(angle), abs=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_has_the_papers_shape(name):
+    with torch.device("meta"):
+        model = build_language_model(name, {}, 267_735)
+    config = model.config
+    assert (len(model.blocks), model.embedding.weight.shape[1]) == (config.depth, config.embed_dim)
+    assert ("q" in model.blocks[0].attn.mechanism.needs) is not name.startswith("sym")
+
+
+def test_cutoffs_beyond_a_small_vocabulary_are_left_out():
+    with torch.device("meta"):
+        assert build_language_model("symlm_small", {}, 34_000).config.cutoffs == [20_000]
+        assert build_language_model("symlm_small", {}, 900).config.cutoffs == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"depht": 3}, "unknown key depht; did you mean depth?"),
+        ({"num_heads": 5}, "embed_dim is 128 with 5 heads"),
+        ({"attention": ["softmax"]}, "attention names 1 layers; expected 16"),
+        ({"attention": "lineal"}, "attention"),
+        ({"experts": 2, "top_k": 3}, "top_k is 3; expected at most the 2 experts"),
+        ({"cutoffs": [50, 20]}, "expected growing numbers below it"),
+        ({"rpc": {"form": "query", "layers": {"99": PURSUIT}}}, "the model's attention layers are 0 to 15"),
+    ],
+)
+def test_wrong_options_are_answered_with_a_sentence(options, said):
+    with torch.device("meta"), pytest.raises(InputError, match=said.replace("?", r"\?")):
+        build_language_model("symlm_small", options, 100)
+
+
+def test_an_unknown_name_is_answered_with_the_nearest():
+    with pytest.raises(InputError, match="did you mean symlm_small"):
+        build_language_model("symlm_smal", {}, 100)
+
+
+def test_tokens_and_lengths_are_checked(build, tokens):
+    with pytest.raises(InputError, match=r"expected torch\.long \(B, T\)"):
+        build()(tokens.float())
+    with pytest.raises(InputError, match="the text has 30 tokens; the model has 24 positions"):
+        build("learned positions")(torch.zeros(1, 30, dtype=torch.long))
+    with pytest.warns(LeakWarning):
+        leaking = build("rpc", mu="global")
+    with pytest.raises(InputError, match="cannot decode from a cache"):
+        leaking(tokens, caches=leaking.new_caches())
+
+
+def test_rpc_layers_may_be_any(build, tokens):
+    one = build("symmetric", rpc={"form": "query", "layers": {"1": PURSUIT}})
+    with torch.no_grad():
+        first, both = one(tokens), build("symmetric", rpc=RPC)(tokens)
+    assert not torch.equal(first, both)
+    assert SIZES["depth"] == 2

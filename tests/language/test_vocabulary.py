@@ -1,0 +1,94 @@
+import json
+from collections import Counter
+
+import pytest
+import torch
+from tokenizers import Tokenizer
+from tokenizers.decoders import ByteLevel as ByteLevelDecoder
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.trainers import BpeTrainer
+
+from principal_attention.errors import InputError
+from principal_attention.language.vocabulary import (
+    count_words,
+    decode,
+    encode,
+    encode_lines,
+    end_of,
+    read_tokenizer,
+    size_of,
+)  # fmt: skip
+
+LINES = [" = Title = \n", " \n", " the cat saw the other cat , <unk> the dog @-@ like one \n"]
+
+
+def test_words_are_numbered_by_how_often_they_come():
+    tokenizer = count_words(LINES)
+    counts = Counter(word for line in LINES for word in line.split() if word != "<unk>")
+    words = [tokenizer.id_to_token(i) for i in range(2, size_of(tokenizer))]
+    assert set(words) == set(counts)
+    assert [counts[word] for word in words] == sorted(counts.values(), reverse=True)
+    assert size_of(tokenizer) == tokenizer.get_vocab_size() == 2 + len(counts)  # no gaps
+    assert (tokenizer.token_to_id("<unk>"), end_of(tokenizer)) == (0, 1)
+
+
+def test_a_text_is_its_words_and_the_ends_of_its_lines():
+    tokenizer = count_words(LINES)
+    found = encode_lines(tokenizer, LINES)
+    expected = [w for line in LINES for w in (*line.split(), "<eos>")]
+    assert [tokenizer.id_to_token(i) for i in found.tolist()] == expected
+    assert decode(tokenizer, found.tolist()).split("\n") == [" ".join(line.split()) for line in LINES] + [""]
+    assert encode(tokenizer, ["the zebra"]) == [[tokenizer.token_to_id("the"), 0]]
+
+
+def test_rare_words_can_be_left_out():
+    assert size_of(count_words(LINES, at_least=2)) == 2 + 3  # the, cat, =
+    assert size_of(count_words(LINES, size=4)) == 4
+    with pytest.raises(InputError, match="no word comes 9 times"):
+        count_words(LINES, at_least=9)
+
+
+@pytest.fixture
+def subwords(tmp_path):
+    tokenizer = Tokenizer(BPE())
+    tokenizer.pre_tokenizer, tokenizer.decoder = ByteLevel(add_prefix_space=False), ByteLevelDecoder()
+    tokenizer.train_from_iterator(
+        LINES, BpeTrainer(vocab_size=280, initial_alphabet=ByteLevel.alphabet(), show_progress=False)
+    )
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    return tmp_path
+
+
+def test_any_tokenizer_file_works_and_is_given_an_end(subwords):
+    tokenizer = read_tokenizer(subwords)
+    text = "the cat — 猫 — saw"
+    found = encode_lines(tokenizer, [text, "dog"]).tolist()
+    assert found.count(end_of(tokenizer)) == 2
+    assert max(found) < size_of(tokenizer)
+    assert decode(tokenizer, found) == f"{text}\ndog\n"
+
+
+def test_truncation_and_padding_of_a_file_are_not_used(subwords):
+    content = json.loads((subwords / "tokenizer.json").read_text())
+    content["truncation"] = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
+    (subwords / "tokenizer.json").write_text(json.dumps(content))
+    assert len(encode(read_tokenizer(subwords), ["the cat saw the other cat"])[0]) > 2
+
+
+def test_what_is_no_tokenizer_is_refused(tmp_path):
+    with pytest.raises(InputError, match="there is no tokenizer at"):
+        read_tokenizer(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(InputError, match="cannot be read as a tokenizer"):
+        read_tokenizer(tmp_path)
+    with pytest.raises(InputError, match="text 1 is None; expected a string"):
+        encode(count_words(LINES), ["a", None])
+
+
+def test_a_text_of_many_lines_is_the_texts_of_its_lines():
+    """It is read in parts."""
+    tokenizer, lines = count_words(LINES), LINES * 7000
+    whole = encode_lines(tokenizer, lines)
+    assert torch.equal(whole, encode_lines(tokenizer, LINES).repeat(7000))
+    assert encode_lines(tokenizer, []).tolist() == []

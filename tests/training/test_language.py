@@ -1,0 +1,229 @@
+"""Language models and classifiers of texts through the same engine and the same command as images."""
+
+import json
+
+import datasets
+import pytest
+import torch
+from safetensors.torch import load_file
+from typer.testing import CliRunner
+
+from principal_attention._files import read_jsonl
+from principal_attention.cli.app import app
+from principal_attention.errors import InputError, LeakWarning
+from principal_attention.language.decode import Sampling, generate
+from principal_attention.language.folder import kind_of, read_classifier, read_language_model
+from principal_attention.language.load import load_classifier
+from principal_attention.language.vocabulary import decode, encode
+from small_texts import PARAGRAPH, QUICK_LANGUAGE, write_classes, write_lines
+
+SHORT = ("optimizer.lr=3e-3", "schedule.warmup_epochs=0", "training.batch_size=8")
+
+
+@pytest.fixture(scope="session")
+def lines(tmp_path_factory):
+    return write_lines(tmp_path_factory.mktemp("lines"))
+
+
+@pytest.fixture(scope="session")
+def classes(tmp_path_factory):
+    return write_classes(tmp_path_factory.mktemp("classes"), test=True)
+
+
+@pytest.fixture
+def learn(quick, lines):
+    """learn(folder, *overrides): a language model of a few hundred words."""
+
+    def run(folder, *overrides, recipe="wikitext_small/rpc_symlm", **options):
+        return quick(folder, f"data.source={lines}", *overrides, recipe=recipe, base=QUICK_LANGUAGE, **options)
+
+    return run
+
+
+def test_a_small_model_learns_a_paragraph_by_heart_and_recites_it(quick, tmp_path):
+    """With 10,000 parameters, from the first words on, greedily, from its cache."""
+    data = tmp_path / "data"
+    data.mkdir()
+    for split, copies in (("train", 40), ("validation", 3)):
+        datasets.Dataset.from_dict({"text": [PARAGRAPH] * copies}).to_parquet(data / f"{split}.parquet")
+    done = quick(
+        tmp_path / "run", f"data.source={data}", "model.options.context=56", "model.options.embed_dim=32",
+        "model.options.inner_dim=14", "model.options.num_heads=2", "model.options.depth=2", "model.options.dropout=0",
+        "model.options.cutoffs=[20]", "training.batch_size=2", "schedule.epochs=16", "schedule.warmup_epochs=1",
+        "optimizer.lr=1e-2", "optimizer.clip=1", "data.min_count=1", recipe="wikitext_small/rpc_symlm", base=(),
+    )  # fmt: skip
+    assert done.parameters <= 10_000
+    model, tokenizer = read_language_model(tmp_path / "run")
+    whole = encode(tokenizer, [PARAGRAPH])[0]
+    recited = [*whole[:4], *generate(model, whole[:4], len(whole) - 4, Sampling(0.0))]
+    assert decode(tokenizer, recited) == PARAGRAPH
+
+
+def test_a_stopped_run_ends_where_an_unbroken_one_does(learn, tmp_path):
+    learn(tmp_path / "whole", "training.ema=0.9")
+    learn(tmp_path / "broken", "training.ema=0.9", stop_after=7)
+    learn(tmp_path / "broken", "training.ema=0.9", resume=True)
+    whole, broken = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "broken"))
+    assert all(torch.equal(whole[name], broken[name]) for name in whole)
+    assert [e["loss"] for e in read_jsonl(tmp_path / "whole/metrics.jsonl") if "loss" in e] == [
+        e["loss"] for e in read_jsonl(tmp_path / "broken/metrics.jsonl") if "loss" in e
+    ]
+
+
+def test_two_processes_do_what_one_does(learn, lines, principal, tmp_path):
+    same = ("model.options.dropout=0",)
+    learn(tmp_path / "one", *same)
+    two = principal(
+        "train", "wikitext_small/rpc_symlm", f"data.source={lines}", *QUICK_LANGUAGE, *same, "--out", tmp_path / "two",
+        processes=2, threads=1,
+    )  # fmt: skip
+    assert two.returncode == 0, two.stderr
+    one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
+    for name, weight in one.items():
+        torch.testing.assert_close(weight, other[name], rtol=0, atol=1e-4)  # sums in another order, over 3 epochs
+    values = [read_jsonl(tmp_path / name / "records.jsonl")[0]["value"] for name in ("one", "two")]
+    assert values[0] == pytest.approx(values[1], rel=1e-4)
+
+
+def test_the_run_is_a_model_a_vocabulary_and_its_numbers(learn, tmp_path):
+    done = learn(tmp_path, "optimizer.lr=1e-2")
+    assert kind_of(tmp_path) == "principal_attention.LanguageModel"
+    model, tokenizer = read_language_model(tmp_path)
+    assert model.config.rpc["layers"] == {"0": {"iterations": 4, "lam": 4.0, "preset": "paper"}}
+    (found, loss) = read_jsonl(tmp_path / "records.jsonl")
+    assert (found["suite"], found["case"], found["metric"], found["protocol"]) == (
+        "perplexity", "validation", "perplexity", "segments",
+    )  # fmt: skip
+    assert torch.tensor(loss["value"]).exp().item() == pytest.approx(found["value"], rel=1e-5)
+    assert found["value"] < tokenizer.get_vocab_size()  # better than a guess
+    assert "perplexity" in done.headline
+
+
+def test_steps_and_warm_up_can_be_counted_instead_of_epochs(learn, tmp_path):
+    learn(tmp_path, "schedule.steps=11", "schedule.warmup_epochs=0", "schedule.warmup_steps=4")
+    rates = [e["lr"] for e in read_jsonl(tmp_path / "metrics.jsonl") if "lr" in e]
+    assert len(rates) == 11
+    assert rates[0] == 0
+    assert rates[:4] == sorted(rates[:4])
+    assert rates[4:] == sorted(rates[4:], reverse=True)
+    assert read_jsonl(tmp_path / "metrics.jsonl")[-1]["step"] == 11
+
+
+def test_the_load_of_the_experts_is_logged(learn, tmp_path):
+    learn(tmp_path, "model.options.experts=4", "model.options.balance=0.01", "schedule.epochs=1",
+          "schedule.warmup_epochs=0", recipe="wikitext_small/smoe")  # fmt: skip
+    line = read_jsonl(tmp_path / "metrics.jsonl")[0]
+    for layer in (0, 1):
+        assert line[f"router_idlest_{layer}"] <= 1 <= line[f"router_busiest_{layer}"]
+        assert 0 < line[f"router_entropy_{layer}"] <= 1
+
+
+def test_the_global_mu_is_trained_with_a_warning_only(learn, tmp_path):
+    with pytest.warns(LeakWarning):
+        learn(tmp_path, "schedule.epochs=1", "schedule.warmup_epochs=0", recipe="wikitext_small/rpc_symlm_global_mu")
+    with pytest.warns(LeakWarning):
+        assert read_language_model(tmp_path)[0].config.mu == "global"
+
+
+def test_a_run_can_be_trained_further_with_its_vocabulary(learn, tmp_path):
+    learn(tmp_path / "first", "schedule.epochs=1", "schedule.warmup_epochs=0")
+    learn(tmp_path / "second", "schedule.epochs=1", "schedule.warmup_epochs=0", "model=null",
+          f"init_from={tmp_path / 'first'}", "robustify=null", recipe="wikitext_small/symlm", )  # fmt: skip
+    first, second = (read_language_model(tmp_path / name)[1] for name in ("first", "second"))
+    assert first.to_str() == second.to_str()
+
+
+def test_a_language_model_becomes_a_classifier(learn, quick, classes, tmp_path):
+    learn(tmp_path / "language", recipe="wikitext_small/smoe")
+    for mark in (False, True):
+        folder = tmp_path / f"classifier-{mark}"
+        done = quick(
+            folder, f"data.source={classes}", f"init_from={tmp_path / 'language'}", f"mark={mark}",
+            "schedule.epochs=12", "optimizer.lr=1e-2", "training.batch_size=8", recipe="text/rpc_sst2", base=(),
+        )  # fmt: skip
+        assert done.metrics["top1"] > 0.8  # a guess is half; the word that decides is one of eight
+        found = {(e["case"], e["metric"]): e["value"] for e in read_jsonl(folder / "records.jsonl")}
+        assert set(found) == {(c, m) for c in ("train", "validation", "test") for m in ("top1", "loss")}
+        model, _, reading = read_classifier(folder)
+        assert reading.mark is mark
+        assert len(model.language.config.rpc["layers"]) == model.language.config.depth
+
+
+def test_padding_does_not_change_an_answer(learn, quick, classes, tmp_path):
+    """Mixture of experts, a mark after the last word, RPC in all layers."""
+    learn(tmp_path / "language", recipe="wikitext_small/smoe")
+    quick(tmp_path / "run", f"data.source={classes}", f"init_from={tmp_path / 'language'}", "mark=true",
+          "schedule.epochs=1", recipe="text/rpc_sst2", base=())  # fmt: skip
+    classifier = load_classifier(str(tmp_path / "run"))
+    texts = ["winter", "the miller sang until spring in the grey book", "a river froze"]
+    with torch.no_grad():
+        together = classifier.model.double()(*classifier.prepare(texts))
+        alone = torch.cat([classifier.model(*classifier.prepare([text])) for text in texts])
+    torch.testing.assert_close(together, alone, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("recipe", ["wikitext_small/smoe", "wikitext_small/rpc_symlm"])
+def test_half_precision_learns_as_well(learn, quick, classes, tmp_path, recipe):
+    done = learn(tmp_path / "language", "training.precision=bfloat16", "optimizer.lr=1e-2", recipe=recipe)
+    assert done.metrics["perplexity"] < 49  # words in the vocabulary: better than a guess
+    done = quick(
+        tmp_path / "run", f"data.source={classes}", f"init_from={tmp_path / 'language'}", "schedule.epochs=2",
+        "training.precision=bfloat16", recipe="text/rpc_sst2", base=(),
+    )  # fmt: skip
+    assert done.metrics["loss"] < 1
+
+
+@pytest.fixture
+def bert(tmp_path, lines):
+    """A tiny BERT with a vocabulary of its own, as `hf:` finds it."""
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    folder = tmp_path / "bert"
+    folder.mkdir()
+    words = sorted({word.lower() for word in PARAGRAPH.split()})
+    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]))
+    BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder)
+    config = BertConfig(
+        vocab_size=5 + len(words), hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48,
+        max_position_embeddings=32,
+    )  # fmt: skip
+    BertModel(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("rpc", [(), ("robustify.preset=cleaned", "robustify.iterations=3", "robustify.layers=all")])
+def test_an_encoder_of_transformers_through_the_same_recipe(quick, classes, bert, tmp_path, rpc):
+    done = quick(
+        tmp_path / "run", f"data.source={classes}", f"init_from=hf:{bert}", "data.length=16", *SHORT, *rpc,
+        "schedule.epochs=8", recipe="text/encoder", base=(),
+    )  # fmt: skip
+    assert done.metrics["top1"] > 0.8
+    card = json.loads((tmp_path / "run/config.json").read_text())
+    assert bool(rpc) is ("rpc" in json.dumps(card))
+    measured = CliRunner().invoke(app, ["evaluate", str(tmp_path / "run"), "--out", str(tmp_path / "measured")])
+    assert measured.exit_code == 0, measured.output
+    (found,) = read_jsonl(tmp_path / "measured/records.jsonl")
+    assert found["value"] == pytest.approx(done.metrics["top1"])  # what was saved is what was trained
+
+
+@pytest.mark.parametrize(
+    ("recipe", "overrides", "said"),
+    [
+        ("wikitext_small/symlm", ("model.name=symvit_tiny_patch16_224",), "there is no language model symvit_tiny"),
+        ("wikitext_small/symlm", ("data.tokenizer=/nowhere",), "there is no tokenizer at /nowhere"),
+        ("wikitext_small/symlm", ("data.text=label",), "data.text is 'label'"),
+        ("wikitext_small/symlm", ("model.options.context=4000",), "expected at least two contexts of 4000"),
+        ("wikitext_small/symlm", ("data.image_size=3",), "unknown key data.image_size"),
+        ("wikitext_small/symlm", ("track=kernel_pca",), "unknown key track"),
+        ("wikitext_small/symlm", ("task=nothing",), "task is 'nothing'; expected one of images, language, texts"),
+        ("wikitext_small/symlm", ("schedule.steps=5", "schedule.warmup_steps=9"), "expected less than steps, 5"),
+        ("text/sst2", ("init_from=/nowhere", "data.text=null"), "/nowhere holds no config.json"),
+        ("text/sst2", ("init_from=null",), "expected either model"),
+    ],
+)
+def test_mistakes_are_answered_before_training(quick, lines, tmp_path, recipe, overrides, said):
+    source = write_classes(tmp_path) if recipe.startswith("text") else lines
+    with pytest.raises(InputError) as wrong:
+        quick(tmp_path / "run", f"data.source={source}", *overrides, recipe=recipe, base=())
+    assert said in str(wrong.value)
+    assert not (tmp_path / "run" / "recipe.yaml").exists()
