@@ -62,7 +62,7 @@ def models(data: Path) -> Lines:
         lines += [
             f"### {title}", "",
             f"{count} examples of `{records[0]['data']}`: `principal analyze MODEL --data {source} {options}`.", "",
-            *(f"- **{v.claim}**: {v.answer}. {v.sentence[0].upper()}{v.sentence[1:]}" for v in judge(records)), "",
+            *(f"- **{v.claim}**: {v.answer}: {v.sentence}" for v in judge(records)), "",
             "Medians over heads; *clear* counts the heads whose 95% bootstrap interval clears every null.", "",
             for_markdown(metric_rows(records)), "", "Overlap by layer, means over heads:", "",
             for_markdown(layer_rows(records, "overlap")), "",
