@@ -75,7 +75,7 @@ def stamp(kind: str) -> str:
 
 
 def wrapped(text: str) -> str:
-    return textwrap.fill(" ".join(text.split()), 120)
+    return textwrap.fill(" ".join(text.split()), 120, break_on_hyphens=False)
 
 
 def compared(found: Found, against: Callable[[str], str | None], scale: float) -> Rows:

@@ -5,7 +5,10 @@ import random
 import numpy as np
 import torch
 
-_USES = ("augmentation", "order", "mixing", "model", "noise", "corruption", "attack", "null", "bootstrap", "swap")
+_USES = (
+    "augmentation", "order", "mixing", "model", "noise", "corruption", "attack", "null", "bootstrap", "swap",
+    "sampling",
+)  # fmt: skip
 
 
 def words(use: str, *position: int, count: int = 2) -> list[int]:

@@ -62,12 +62,12 @@ def pick_column(
     raise InputError(f"{problem}; name it with {option}=COLUMN, one of {', '.join(features)}")
 
 
-def label_column(features: Any, given: str | None) -> tuple[str, tuple[str, ...] | None]:
+def label_column(features: Any, given: str | None, option: str = "data.label") -> tuple[str, tuple[str, ...] | None]:
     """The column of class numbers, and the classes' names where it has them."""
     named = [name for name, feature in features.items() if isinstance(feature, datasets.ClassLabel)]
     whole = [name for name, f in features.items() if str(getattr(f, "dtype", "")).startswith(("int", "uint"))]
     column = pick_column(
-        given, features, named or whole, what="label", option="data.label", kind="whole numbers", fit={*named, *whole}
+        given, features, named or whole, what="label", option=option, kind="whole numbers", fit={*named, *whole}
     )
     return column, tuple(features[column].names) if column in named else None
 

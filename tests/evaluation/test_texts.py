@@ -1,13 +1,20 @@
 """`principal evaluate` and `principal generate` on models of text, as typed."""
 
+import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 
+import datasets
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.trainers import BpeTrainer
 from typer.testing import CliRunner
 
 from evaluated import records
@@ -95,7 +102,7 @@ def test_perplexity_is_the_papers_sliding_window(language, lines, tmp_path):
     assert (found["suite"], found["case"], found["protocol"], found["stride"]) == ("perplexity", "clean", "sliding", 1)
     assert (found["n"], found["data"]) == (len(tokens) - 1, f"{lines.name}/test")
     (words,) = records(tmp_path, metric="word_perplexity")
-    assert words["value"] == pytest.approx(math.exp(expected.sum() / len(tokens)), rel=1e-6)
+    assert words["value"] == pytest.approx(found["value"])  # a token is a word here
 
 
 @pytest.mark.parametrize("swap", ["both", "inputs"])
@@ -136,7 +143,7 @@ def test_log_probabilities_on_request(language, lines, tmp_path):
 
 
 def test_a_stopped_evaluation_goes_on(language, lines, tmp_path):
-    """Lines of the first run stay as they are, also where another limit needs the same tokens."""
+    """What was written stays as it is; a line that a kill cut short is measured again; another limit is added."""
     common = ("evaluate", language, "--data", lines, "--out", tmp_path)
     principal(*common)
     written = (tmp_path / "outcomes-0.jsonl").read_bytes()
@@ -146,6 +153,76 @@ def test_a_stopped_evaluation_goes_on(language, lines, tmp_path):
     (tmp_path / "outcomes-0.jsonl").write_bytes(written[: len(written) // 2])
     principal(*common)
     assert records(tmp_path, metric="perplexity")[0]["value"] == value
+    principal(*common, "--limit", 30)
+    assert {r["n"] for r in records(tmp_path, metric="perplexity")} == {30, len(json.loads(written)["index"])}
+
+
+def table(folder, texts, labels, names=None):
+    features = {
+        "text": datasets.Value("string"),
+        "label": datasets.ClassLabel(names=names) if names else datasets.Value("int64"),
+    }
+    folder.mkdir()
+    rows = datasets.Dataset.from_dict({"text": texts, "label": labels}, datasets.Features(features))
+    rows.to_parquet(folder / "validation.parquet")
+    return folder
+
+
+def test_classes_are_matched_by_name(classifier, classes, tmp_path):
+    """Data that number the same classes otherwise are the same data."""
+    split = open_split(str(classes), labelled=True)
+    model, tokenizer, reading = read_classifier(classifier)
+    named = reading.model_copy(update={"labels": ["winter", "spring"]})
+    write_classifier(tmp_path / "model", model, tokenizer, named)
+    same = table(tmp_path / "same", split.texts, split.labels, ["winter", "spring"])
+    turned = table(tmp_path / "turned", split.texts, [1 - label for label in split.labels], ["spring", "winter"])
+    found = []
+    for data in (same, turned):
+        done = principal("evaluate", tmp_path / "model", "--data", data, "--out", tmp_path / f"out-{data.name}")
+        assert done.exit_code == 0, done.output
+        found.append(records(tmp_path / f"out-{data.name}", metric="top1")[0]["value"])
+    assert found[0] == found[1]
+    other = table(tmp_path / "other", split.texts, split.labels, ["autumn", "spring"])
+    done = principal("evaluate", tmp_path / "model", "--data", other, "--out", tmp_path / "out")
+    assert "has a class 'autumn'; expected some of winter, spring" in done.output
+
+
+def test_other_labels_or_another_way_of_reading_are_measured_again(classifier, classes, tmp_path):
+    split = open_split(str(classes), labelled=True)
+    data = table(tmp_path / "data", split.texts, split.labels)
+    common = ("evaluate", classifier, "--data", data, "--out", tmp_path / "out")
+    principal(*common)
+    before = records(tmp_path / "out", metric="top1")[0]["value"]
+    turned = table(tmp_path / "turned", split.texts, [1 - label for label in split.labels])
+    os.replace(turned / "validation.parquet", data / "validation.parquet")
+    principal(*common)
+    assert [r["value"] for r in records(tmp_path / "out", metric="top1")] == [before, pytest.approx(1 - before)]
+    model, tokenizer, reading = read_classifier(classifier)
+    write_classifier(tmp_path / "model", model, tokenizer, reading)
+    principal("evaluate", tmp_path / "model", "--data", data, "--out", tmp_path / "second")
+    write_classifier(tmp_path / "model", model, tokenizer, reading.model_copy(update={"length": 1}))
+    done = principal("evaluate", tmp_path / "model", "--data", data, "--out", tmp_path / "second")
+    assert "holds an evaluation with other weights" in done.output
+
+
+def test_inputs_alone_are_swapped_only_where_words_are_tokens(lines, tmp_path):
+    """Two lines whose lengths change so that the sum does not: still refused."""
+    letters = Tokenizer(BPE())
+    letters.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    letters.train_from_iterator([], BpeTrainer(initial_alphabet=ByteLevel.alphabet(), show_progress=False))
+    letters.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = read_tokenizer(tmp_path)
+    write_language_model(tmp_path / "model", language_model(tokenizer), tokenizer)
+    datasets.Dataset.from_dict({"text": ["ox", "mill"]}).to_parquet(tmp_path / "validation.parquet")
+    common = ("evaluate", tmp_path / "model", "--data", tmp_path / "validation.parquet", "--suite", "word_swap")
+    done = principal(*common, "--swap", "inputs", "--out", tmp_path / "out")
+    assert "--swap inputs is for vocabularies of words" in done.output
+    done = principal(*common, "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    (a_word,) = records(tmp_path / "out", metric="word_perplexity")
+    (a_token,) = records(tmp_path / "out", metric="perplexity")
+    assert math.log(a_word["value"]) * 3 == pytest.approx(math.log(a_token["value"]) * 7)  # words and ends; letters
+    assert "a word" in done.output
 
 
 def test_classes_clean_and_swapped(classifier, classes, tmp_path):
@@ -163,16 +240,27 @@ def test_classes_clean_and_swapped(classifier, classes, tmp_path):
     assert "word_swap" in done.output
 
 
+def outcomes(folder):
+    """What was found of every text."""
+    for line in read_jsonl(folder / "outcomes-0.jsonl"):
+        for index, label, predicted in zip(line["index"], line["label"], line["predicted"], strict=True):
+            yield {"index": index, "right": label == predicted}
+
+
 def test_two_classifiers_are_compared_text_by_text(classifier, classes, tmp_path):
     model, tokenizer, reading = read_classifier(classifier)
     torch.nn.init.normal_(model.classify.weight)
     write_classifier(tmp_path / "other", model, tokenizer, reading)
-    principal("evaluate", classifier, "--data", classes, "--out", tmp_path / "a")
-    done = principal(
-        "evaluate", tmp_path / "other", "--data", classes, "--out", tmp_path / "b", "--against", tmp_path / "a"
-    )
+    one, other = tmp_path / "a", tmp_path / "b"
+    principal("evaluate", classifier, "--data", classes, "--out", one)
+    done = principal("evaluate", tmp_path / "other", "--data", classes, "--out", other, "--against", one)
     assert done.exit_code == 0, done.output
-    assert "McNemar" in done.output
+    right = [{r["index"]: r["right"] for r in outcomes(folder)} for folder in (other, one)]
+    only = [sum(a[i] and not b[i] for i in a) for a, b in (right, right[::-1])]
+    row = [line for line in done.output.splitlines() if line.strip().startswith("clean")][-1]
+    assert only[0] + only[1] > 0
+    assert f" {only[0]} " in row
+    assert f" {only[1]} " in row
 
 
 @pytest.mark.parametrize(
@@ -195,13 +283,22 @@ def test_two_classifiers_are_compared_text_by_text(classifier, classes, tmp_path
         ),
         (("{language}", "--data", "{lines}", "--split", "nothing"), "has no split 'nothing'"),
         (("{language}", "--data", "{lines}/nowhere"), "there is nothing at"),
-        (("{classifier}", "--data", "{classes}", "--stride", "2"), "--stride and --log-probs are for language"),
-        (("{classifier}", "--data", "{classes}", "--log-probs"), "--stride and --log-probs are for language"),
-        (("{classifier}", "--data", "{lines}"), "no column looks like the label"),
+        (("{classifier}", "--data", "{classes}", "--stride", "2"), "--swap and --log-probs are for language"),
+        (("{classifier}", "--data", "{classes}", "--log-probs"), "--swap and --log-probs are for language"),
+        (("{classifier}", "--data", "{classes}", "--swap", "inputs"), "--swap and --log-probs are for language"),
+        (("{classifier}", "--data", "{classes}", "--severities", "3"), "--severities is for models of images"),
+        (("{classifier}", "--data", "{lines}"), "no column looks like the label; name it with --label=COLUMN"),
+        (("{classifier}", "--data", "{classes}", "--column", "nothing"), "--column is 'nothing'; the columns are"),
+        (("{language}", "--data", "{lines}", "--label", "x"), "--label is for classifiers"),
+        (("{language}", "--data", "{lines}", "--against", "{before}"), "--against compares classifiers"),
     ],
 )
 def test_mistakes_are_one_sentence(language, classifier, lines, classes, tmp_path, words, said):
-    filled = [w.format(language=language, classifier=classifier, lines=lines, classes=classes) for w in words]
+    before = tmp_path / "before"
+    if "{before}" in words:
+        principal("evaluate", language, "--data", lines, "--limit", 5, "--out", before)
+    names = dict(language=language, classifier=classifier, lines=lines, classes=classes, before=before)
+    filled = [w.format(**names) for w in words]
     done = principal("evaluate", *filled, "--out", tmp_path)
     assert done.exit_code == 1
     assert said in done.output
@@ -209,8 +306,26 @@ def test_mistakes_are_one_sentence(language, classifier, lines, classes, tmp_pat
 
 
 def test_options_for_texts_are_refused_for_images(tmp_path):
-    done = principal("evaluate", "timm:deit_tiny_patch16_224", "--data", "digits", "--stride", 2, "--out", tmp_path)
-    assert (done.exit_code, "--stride is for models of text" in done.output) == (1, True)
+    for option in (("--stride", 2), ("--log-probs",), ("--swap-rate", 1)):
+        done = principal("evaluate", "timm:deit_tiny_patch16_224", "--data", "digits", *option, "--out", tmp_path)
+        assert (done.exit_code, f"{option[0]} is for models of text" in done.output) == (1, True)
+
+
+def test_an_encoder_without_a_classifier_has_no_accuracy(classes, tmp_path):
+    from transformers import BertConfig, BertModel
+
+    sizes = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, vocab_size=10)
+    BertModel(BertConfig(**sizes)).save_pretrained(tmp_path / "bert")
+    (tmp_path / "bert" / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcde"]))
+    done = principal("evaluate", f"hf:{tmp_path / 'bert'}", "--data", classes, "--out", tmp_path / "out")
+    assert (done.exit_code, "holds no classifier" in done.output) == (1, True)
+
+
+def test_another_models_vocabulary_is_refused(language, tmp_path):
+    shutil.copytree(language, tmp_path / "model")
+    count_words([" ".join(map(str, range(500)))]).save(str(tmp_path / "model" / "tokenizer.json"))
+    done = principal("generate", tmp_path / "model", "1 2")
+    assert (done.exit_code, "expected the tokenizer.json it was trained with" in done.output) == (1, True)
 
 
 def test_generate_goes_on_from_a_prompt(language):
@@ -248,7 +363,7 @@ def test_generate_streams(language):
         (("{language}", " "), "the prompt has no word"),
         (("{language}", "A", "--top-p", "0"), "top_p is 0"),
         (("{language}", "A", "--temperature", "-1"), "temperature is -1"),
-        (("{classifier}", "A"), "does not hold a language model"),
+        (("{classifier}", "A"), "expected a language model"),
         (("/nowhere", "A"), "/nowhere holds no config.json"),
     ],
 )

@@ -74,6 +74,13 @@ def test_settings_are_checked(wrong):
         Sampling(**wrong)
 
 
+def test_extreme_settings_still_draw(build):
+    log_probs = torch.tensor([0.1, 0.6, 0.3]).log()
+    assert Sampling(1e-310, seed=10**30).draw(log_probs, 0) == 1
+    with pytest.raises(InputError, match="not numbers"):
+        Sampling(1.0).draw(log_probs * float("nan"), 0)
+
+
 def test_an_empty_prompt_is_refused(build):
     with pytest.raises(InputError, match="the prompt has no token"):
         next(generate(build(), [], 3))
@@ -84,6 +91,8 @@ def test_pieces_join_to_the_text():
     (prompt, rest) = encode(words, ["a b", "c e d"])
     assert list(stream(words, prompt, iter(rest))) == [" c", " e", " d"]
     assert list(stream(words, prompt, iter([1, *rest]))) == ["\n", "c", " e", " d"]
+    long = rest * 40  # only the last tokens are read again
+    assert "".join(stream(words, prompt, iter(long))) == " c e d" * 40
 
 
 def test_a_letter_of_several_bytes_comes_whole(tmp_path):

@@ -1,3 +1,4 @@
+import copy
 import math
 
 import pytest
@@ -8,7 +9,7 @@ from principal_attention.errors import InputError, LeakWarning
 from principal_attention.language.config import NAMES, LanguageConfig
 from principal_attention.language.load import build_language_model
 from principal_attention.language.model import LanguageModel, sinusoids
-from small_models import KINDS, PURSUIT, RPC, SIZES
+from small_models import KINDS, PURSUIT
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -107,13 +108,25 @@ def test_positions_are_sines_and_cosines():
             assert table[row, 4 + pair] == pytest.approx(math.cos(angle), abs=1e-6)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_name_has_the_papers_shape(name):
+@pytest.mark.parametrize(
+    ("name", "depth", "width", "inner", "context"),
+    [
+        ("lm_small", 16, 128, 2048, 256), ("symlm_small", 16, 128, 2048, 256), ("smoe_small", 3, 128, 128, 256),
+        ("symsmoe_small", 3, 128, 128, 256), ("smoe_medium", 6, 352, 352, 512), ("symsmoe_medium", 6, 352, 352, 512),
+        ("gpt_small", 16, 410, 2100, 256), ("symgpt_small", 16, 410, 2100, 256),
+    ],
+)  # fmt: skip
+def test_every_name_has_the_papers_shape(name, depth, width, inner, context):
     with torch.device("meta"):
         model = build_language_model(name, {}, 267_735)
-    config = model.config
-    assert (len(model.blocks), model.embedding.weight.shape[1]) == (config.depth, config.embed_dim)
-    assert ("q" in model.blocks[0].attn.mechanism.needs) is not name.startswith("sym")
+    block = model.blocks[0]
+    first = block.mlp.up[0] if "smoe" in name else block.mlp[0].weight
+    assert (len(model.blocks), *first.shape, model.config.context) == (depth, inner, width, context)
+    assert block.attn.num_heads == (10 if "gpt" in name else 8)
+    assert ("q" in block.attn.mechanism.needs) is not name.startswith("sym")
+    assert name in NAMES
+    if "smoe" in name:
+        assert (block.mlp.router.out_features, block.mlp.top_k) == (16, 2)
 
 
 def test_cutoffs_beyond_a_small_vocabulary_are_left_out():
@@ -145,7 +158,7 @@ def test_an_unknown_name_is_answered_with_the_nearest():
 
 
 def test_tokens_and_lengths_are_checked(build, tokens):
-    with pytest.raises(InputError, match=r"expected torch\.long \(B, T\)"):
+    with pytest.raises(InputError, match=r"expected whole numbers \(B, T\)"):
         build()(tokens.float())
     with pytest.raises(InputError, match="the text has 30 tokens; the model has 24 positions"):
         build("learned positions")(torch.zeros(1, 30, dtype=torch.long))
@@ -156,8 +169,23 @@ def test_tokens_and_lengths_are_checked(build, tokens):
 
 
 def test_rpc_layers_may_be_any(build, tokens):
-    one = build("symmetric", rpc={"form": "query", "layers": {"1": PURSUIT}})
+    """Each choice of layers is a model of its own."""
     with torch.no_grad():
-        first, both = one(tokens), build("symmetric", rpc=RPC)(tokens)
-    assert not torch.equal(first, both)
-    assert SIZES["depth"] == 2
+        found = [build("symmetric", rpc={"form": "query", "layers": dict.fromkeys(chosen, PURSUIT)})(tokens)
+                 for chosen in ("0", "1", "01")]  # fmt: skip
+        found.append(build("symmetric")(tokens))
+    for one in range(4):
+        assert not any(torch.equal(found[one], found[other]) for other in range(one))
+
+
+def test_tokens_not_numbered_by_frequency_have_one_softmax():
+    with torch.device("meta"):
+        assert build_language_model("symlm_small", {}, 50_000, by_frequency=False).config.cutoffs == []
+        with pytest.raises(InputError, match=r"limit that by data\.vocabulary"):
+            build_language_model("symlm_small", {"vocab_size": 5}, 50_000)
+
+
+def test_a_model_can_be_copied_after_a_step(build, tokens):
+    model = build("experts", balance=0.1).train()
+    (model(tokens, tokens).mean() + model.balance_loss()).backward()
+    copy.deepcopy(model)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from principal_attention.errors import InputError
-from principal_attention.language.swap import REPLACEMENT, STOP_WORDS, may_be_swapped, swap_lines, swap_words
+from principal_attention.language.swap import REPLACEMENT, STOP_WORDS, core, swap_lines, swap_words
 
 LINE = " The cat , which <unk> had 3 @-@ legged friends ,  sat on the mat . \n"
 
@@ -45,7 +45,7 @@ def test_a_line_without_a_word_to_swap_stays(line):
 def test_a_line_is_swapped_by_its_number_and_the_seed_alone():
     lines = [f"{a} {b} {c} one two three" for a in "rst" for b in "uvw" for c in "xyz"]
     whole = swap_lines(lines, seed=5)
-    assert whole[7:] == swap_lines(lines[7:], seed=5, first=7)
+    assert whole[7:] == [swap_words(line, seed=5, number=7 + i) for i, line in enumerate(lines[7:])]
     assert whole != swap_lines(lines, seed=6)
     places = [after.split().index(REPLACEMENT) for after in swap_lines(["a1 b2 c3 d4 e5"] * 400, seed=5)]
     counts = np.bincount(places, minlength=5)
@@ -54,8 +54,22 @@ def test_a_line_is_swapped_by_its_number_and_the_seed_alone():
 
 def test_stop_words_are_lower_case_and_matched_in_any():
     assert all(word == word.lower() for word in STOP_WORDS)
-    assert not may_be_swapped("The")
-    assert may_be_swapped("AAA")
+    assert core("The") is None
+    assert core("AAA") is not None
+
+
+@pytest.mark.parametrize(
+    "word", ["it,", "the.", "(of", "don't", "isn’t", "I'm", "it's", "can't", "/><br", "<unk>", "[UNK]", "--"]
+)
+def test_texts_that_are_not_tokenised_keep_stop_words_and_marks_too(word):
+    assert core(word) is None
+
+
+@pytest.mark.parametrize(
+    ("word", "kept"), [("film.", "AAA."), ('"great"', '"AAA"'), ("dog's", "AAA"), ("(1984)", "(AAA)")]
+)
+def test_punctuation_around_a_word_stays(word, kept):
+    assert swap_words(f"the {word} of") == f"the {kept} of"
 
 
 @pytest.mark.parametrize("rate", [0, -0.1, 1.1, float("nan")])

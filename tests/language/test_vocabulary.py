@@ -5,7 +5,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 from tokenizers.decoders import ByteLevel as ByteLevelDecoder
-from tokenizers.models import BPE
+from tokenizers.models import BPE, WordPiece
 from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.trainers import BpeTrainer
 
@@ -18,6 +18,7 @@ from principal_attention.language.vocabulary import (
     end_of,
     read_tokenizer,
     size_of,
+    unknown_of,
 )  # fmt: skip
 
 LINES = [" = Title = \n", " \n", " the cat saw the other cat , <unk> the dog @-@ like one \n"]
@@ -45,8 +46,16 @@ def test_a_text_is_its_words_and_the_ends_of_its_lines():
 def test_rare_words_can_be_left_out():
     assert size_of(count_words(LINES, at_least=2)) == 2 + 3  # the, cat, =
     assert size_of(count_words(LINES, size=4)) == 4
-    with pytest.raises(InputError, match="no word comes 9 times"):
-        count_words(LINES, at_least=9)
+    for nothing in (dict(at_least=9), dict(size=2), dict(size=1)):
+        with pytest.raises(InputError, match=r"no word is left: expected data\.vocabulary of at least 3"):
+            count_words(LINES, **nothing)
+
+
+def test_the_unknown_word_bears_many_names(subwords):
+    assert unknown_of(count_words(LINES)) == 0
+    assert unknown_of(read_tokenizer(subwords)) is None  # bytes spell every word
+    pieces = Tokenizer(WordPiece({"[UNK]": 0, "[SEP]": 1, "cat": 2}, unk_token="[UNK]"))
+    assert unknown_of(pieces) == 0
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """What people type: each command here only parses, then calls the room that does the work."""
 
 import os
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+RESUMED = ("demo", "evaluate", "analyze")
 STOPPED = 130  # the exit code of a command that was interrupted
 RANK = int(os.environ.get("RANK", "0"))  # among the processes of a launcher
 
@@ -47,6 +49,9 @@ def _sentences(command: str) -> Iterator[None]:
             yield
     except (InputError, TrainingError) as problem:  # the same in every process
         _end(command, str(problem) if RANK == 0 else "", 1)
+    except BrokenPipeError:  # whoever read along has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(1) from None
     except OSError as problem:
         told = f"{problem.filename}: {problem.strerror}" if problem.filename and problem.strerror else str(problem)
         _end(command, told, 1)
@@ -55,7 +60,7 @@ def _sentences(command: str) -> Iterator[None]:
     except Interrupted as stop:
         _end(command, str(stop) if RANK == 0 else "", STOPPED)
     except KeyboardInterrupt:
-        _end(command, "stopped; the same command goes on from here", STOPPED)
+        _end(command, "stopped; the same command goes on from here" if command in RESUMED else "stopped", STOPPED)
 
 
 @contextmanager
@@ -152,6 +157,7 @@ def evaluate(
     ] = None,
     split: Annotated[str | None, typer.Option(help="Of the data; else what it has for validation.")] = None,
     column: Annotated[str | None, typer.Option(help="Of texts, where the data have several.")] = None,
+    label: Annotated[str | None, typer.Option(help="The column of their classes, where there are several.")] = None,
     limit: Annotated[
         int | None, typer.Option(min=1, help="A stratified subset, the same for every model; of a text, first tokens.")
     ] = None,
@@ -177,11 +183,13 @@ def evaluate(
     source: Annotated[str | None, typer.Option(help="The model that transferred attacks are made on.")] = None,
     ood: Annotated[Path | None, typer.Option(help="Folder with imagenet-a, imagenet-r, imagenet-o.")] = None,
     batch_size: Annotated[int, typer.Option(min=1)] = 50,
-    seed: Annotated[int, typer.Option(min=0, help="Of corruptions and attacks.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of corruptions, attacks and swapped words.")] = 0,
     out: Annotated[
         Path | None, typer.Option(help="Folder for what is found; runs/evaluate-MODEL if not given.")
     ] = None,
-    against: Annotated[Path | None, typer.Option(help="Another evaluation, to compare with image by image.")] = None,
+    against: Annotated[
+        Path | None, typer.Option(help="Another evaluation, to compare with example by example.")
+    ] = None,
 ) -> None:
     """Measure a model on clean, corrupted, attacked and strange images, or on texts, clean and with words swapped.
 
@@ -198,7 +206,7 @@ def evaluate(
             corruptions=corruptions, severities=severities, frost_dir=frost_dir, imagenet_c=imagenet_c,
             attacks=attacks, eps=eps, eps_l2=eps_l2, eps_l1=eps_l1, steps=steps, targets=targets, samples=samples,
             protocol=protocol.value if protocol else None, gradients=gradients, source=source, ood=ood, seed=seed,
-            column=column, stride=stride, swap=swap.value, swap_rate=swap_rate, log_probs=log_probs,
+            column=column, label=label, stride=stride, swap=swap.value, swap_rate=swap_rate, log_probs=log_probs,
         )  # fmt: skip
 
 

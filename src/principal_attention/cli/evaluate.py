@@ -42,7 +42,7 @@ from ..vision.corruptions import CORRUPTIONS, SEVERITIES, read_textures
 from ..vision.data import open_split, open_splits
 from .evaluate_texts import run_evaluate_texts
 
-TEXTS_ONLY = ("column", "stride", "swap", "swap_rate", "log_probs")
+TEXTS_ONLY = {"column": None, "label": None, "stride": 1, "swap": "both", "swap_rate": RATE, "log_probs": False}
 SUITES = ("clean", "corruptions", "attacks", "ood")
 LISTS = ("suite", "corruptions", "severities", "attacks", "eps", "eps_l2", "eps_l1", "gradients")  # with commas
 NORMS = {"linf": "eps", "l2": "eps_l2", "l1": "eps_l1"}
@@ -57,12 +57,12 @@ def run_evaluate(model: str, out: Path | None, against: Path | None, batch_size:
     accelerator = Accelerator(cpu=not torch.cuda.is_available(), kwargs_handlers=[patient])
     if reads_text(model):
         told = options.pop("suite")
-        found = run_evaluate_texts(model, out, accelerator, batch_size, suites=told, **options)
+        found = run_evaluate_texts(model, out, accelerator, batch_size, suites=told, against=against, **options)
         if against is not None and accelerator.is_main_process:
             show_comparison(Console(), found.results, against)
         return
-    for name in TEXTS_ONLY:
-        if options.pop(name) not in (None, False, "both", 1, RATE):
+    for name, default in TEXTS_ONLY.items():
+        if options.pop(name) != default:
             raise InputError(f"--{name.replace('_', '-')} is for models of text, and {model} looks at images")
     options["protocol"] = options["protocol"] or "pixel"
     check_names([options["protocol"]], list(PROTOCOLS), "protocol for images")
@@ -237,4 +237,4 @@ def show_comparison(console: Console, ours: Sequence[Result], folder: Path) -> N
     if not found:
         raise InputError(f"{folder} holds no case that was measured here as well; measure the same cases in both")
     rows = comparison_rows(found)
-    console.print(for_terminal(rows, f"difference to {other} on the same images, in points"))
+    console.print(for_terminal(rows, f"difference to {other} on the same examples, in points"))

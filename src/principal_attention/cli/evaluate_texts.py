@@ -31,21 +31,27 @@ from ..report.evaluation import accuracy_rows, perplexity_rows
 from ..report.tables import for_terminal
 from ..training.logs import make_progress
 
-IMAGES_ONLY = (
-    "corruptions", "frost_dir", "imagenet_c", "eps", "eps_l2", "eps_l1", "steps", "source", "ood",
-)  # fmt: skip
+IMAGES_ONLY: dict[str, Any] = {  # and what they are where nobody gave them
+    "corruptions": [], "severities": list("12345"), "frost_dir": None, "imagenet_c": None, "attacks": ["fgsm", "pgd"],
+    "eps": [], "eps_l2": [], "eps_l1": [], "steps": None, "targets": 9, "samples": 128, "gradients": ["own"],
+    "source": None, "ood": None,
+}  # fmt: skip
 
 
 def run_evaluate_texts(
     model: str, out: Path | None, accelerator: Accelerator, batch_size: int, *, suites: Sequence[str],
     **options: Any,
 ) -> Evaluation:  # fmt: skip
-    for name in IMAGES_ONLY:
-        if options.get(name):
+    for name, default in IMAGES_ONLY.items():
+        if options[name] != default:
             raise InputError(f"--{name.replace('_', '-')} is for models of images, and {model} reads texts")
     language = ours.kind_of(Path(model).expanduser()) == ours.LANGUAGE
     subject: Any
     if language:
+        if options["against"]:
+            raise InputError(
+                "--against compares classifiers example by example; of language models compare perplexities"
+            )
         suites = ["perplexity" if suite == "clean" else suite for suite in suites]
         suites = check_names(suites, ("perplexity", "word_swap"), "suite of language models")
         subject = LanguageSubject(model, accelerator.device)
@@ -71,33 +77,42 @@ def run_evaluate_texts(
     return found
 
 
-def open_data(
-    model: str, data: str | None, split: str | None, column: str | None, *, labelled: bool
-) -> tuple[Texts, str]:
+def open_data(model: str, *, labelled: bool, **options: Any) -> tuple[Texts, str]:
     """The texts to measure on, and what records call them. A run has its own: those it was not trained on."""
+    data, split = options["data"], options["split"]
+    how: dict[str, Any] = {"labelled": labelled, "options": ("--column", "--label")}
     if data is not None:
-        found = open_split(data, split, labelled=labelled, text=column)
+        found = open_split(data, split, text=options["column"], label=options["label"], **how)
         return found, f"{Path(data).name}/{found.name}"
     if not (Path(model) / "recipe.yaml").is_file():
         raise InputError("--data is missing: expected a hub name, or a parquet file or folder with texts")
     recipe = read_recipe(model)
-    assert isinstance(recipe, LanguageRecipe | TextRecipe)
-    given = recipe.data
-    columns = {"text": column or given.text, "label": getattr(given, "label", None) if labelled else None}
+    if not isinstance(recipe, TextRecipe if labelled else LanguageRecipe):
+        raise InputError(f"the recipe in {model} is about {recipe.task}, unlike its model; name texts with --data")
+    given: Any = recipe.data
+    how |= {"subset": given.subset, "text": options["column"] or given.text}
+    if labelled:
+        how["label"] = options["label"] or given.label
     if split is not None:
-        found = open_split(given.source, split, labelled=labelled, subset=given.subset, **columns)
+        found = open_split(given.source, split, **how)
     else:
         found = open_splits(
-            given.source, labelled=labelled, train=given.train, validation=given.validation, holdout=given.holdout,
-            subset=given.subset, limit=given.limit, **columns,
-        )["validation"]  # fmt: skip
+            given.source,
+            train=given.train,
+            validation=given.validation,
+            holdout=given.holdout,
+            limit=given.limit,
+            **how,
+        )["validation"]
     return found, f"{Path(given.source).name}/{found.name}"
 
 
 def _perplexities(
     subject: LanguageSubject, model: str, suites: Sequence[str], together: int, **options: Any
 ) -> list[Group]:
-    split, name = open_data(model, options["data"], options["split"], options["column"], labelled=False)
+    if options["label"]:
+        raise InputError("--label is for classifiers")
+    split, name = open_data(model, labelled=False, **options)
     protocol = Protocol(options["protocol"] or "sliding", subject.model.config.context, options["stride"])
     groups = []
     for suite in suites:
@@ -111,10 +126,10 @@ def _perplexities(
 
 
 def _classes(subject: ClassifierSubject, model: str, suites: Sequence[str], **options: Any) -> list[Group]:
-    if options["protocol"] or options["stride"] != 1 or options["log_probs"]:
-        raise InputError("--protocol, --stride and --log-probs are for language models")
-    split, name = open_data(model, options["data"], options["split"], options["column"], labelled=True)
-    texts = LabelledTexts(split, subject.classifier.classes)
+    if options["protocol"] or options["stride"] != 1 or options["log_probs"] or options["swap"] != "both":
+        raise InputError("--protocol, --stride, --swap and --log-probs are for language models")
+    split, name = open_data(model, labelled=True, **options)
+    texts = LabelledTexts(split, subject.classifier.classes, subject.classifier.labels)
     n = min(options["limit"] or len(texts), len(texts))
     return [Group(name, texts, class_cases(n, suites, rate=options["swap_rate"], seed=options["seed"]))]
 

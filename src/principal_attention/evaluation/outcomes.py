@@ -31,8 +31,8 @@ class Result:
 
     @property
     def answers(self) -> bool:
-        """Whether being right has a meaning here: the gradients' sizes and ImageNet-O have no right answer."""
-        return self.description["case"] not in ("gradients", "imagenet-o", NEGATIVES)
+        """Whether being right has a meaning here: losses of tokens, gradients and ImageNet-O have no right answer."""
+        return "predicted" in self.columns and self.description["case"] not in ("gradients", "imagenet-o", NEGATIVES)
 
     @property
     def right(self) -> np.ndarray[Any, Any]:

@@ -15,6 +15,7 @@ from ..errors import InputError
 from ..language.model import LanguageModel
 
 KINDS = ("sliding", "segments")
+ROWS = 1024  # whose probabilities of the whole vocabulary are in memory at once
 
 
 @dataclass(frozen=True)
@@ -72,10 +73,12 @@ def token_losses(
         tokens = torch.stack([inputs[start : start + length] for start, length, _ in batch]).long()
         hidden = model.hidden(model.embed(tokens))
         rows = [(row, position) for row, (_, _, counted) in enumerate(batch) for position in counted]
-        asked = torch.stack([hidden[row, position - batch[row][0]] for row, position in rows])
-        wanted = targets[[position for _, position in rows]].long()
-        found = model.head.losses(asked, model.embedding.weight, wanted).double().cpu()
-        losses[[order[position] for _, position in rows]] = found
+        for first in range(0, len(rows), ROWS):
+            part = rows[first : first + ROWS]
+            asked = torch.stack([hidden[row, position - batch[row][0]] for row, position in part])
+            wanted = targets[[position for _, position in part]].long()
+            found = model.head.losses(asked, model.embedding.weight, wanted).double().cpu()
+            losses[[order[position] for _, position in part]] = found
     return losses
 
 

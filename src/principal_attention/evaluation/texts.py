@@ -14,9 +14,9 @@ from torch import Tensor
 from ..errors import InputError
 from ..language.folder import read_language_model
 from ..language.load import load_classifier
-from ..language.swap import RATE, swap_words
+from ..language.swap import RATE, swap_lines, swap_words
 from ..language.texts import Texts
-from ..language.vocabulary import UNKNOWN, encode_lines
+from ..language.vocabulary import encode_lines, end_of, unknown_of
 from .cases import Columns, answers
 from .order import stratified
 from .outcomes import Result
@@ -36,7 +36,7 @@ class LanguageSubject:
         self.name, self.device = name_of(model), device
 
     def fingerprint(self) -> str:
-        return fingerprint(self.model, self.model.config)
+        return fingerprint(self.model, self.model.config, self.tokenizer.to_str())
 
 
 class ClassifierSubject:
@@ -46,7 +46,7 @@ class ClassifierSubject:
         self.name, self.device = name_of(model), device
 
     def fingerprint(self) -> str:
-        return fingerprint(self.classifier.model)
+        return fingerprint(self.classifier.model, self.classifier.how)
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,8 @@ class TextBatch:
 class LabelledTexts:
     """A split in an order of which every beginning is stratified."""
 
-    def __init__(self, split: Texts, classes: int):
+    def __init__(self, split: Texts, classes: int, names: tuple[str, ...] | None = None):
+        split = split.numbered_as(names)
         assert split.labels is not None
         wrong = [label for label in split.labels if not 0 <= label < classes]
         if wrong:
@@ -94,7 +95,7 @@ class LabelledTexts:
         return len(self.order)
 
     def fingerprint(self) -> str:
-        return hashlib.sha256("\n".join(self.split.texts).encode()).hexdigest()[:8]
+        return hashlib.sha256(repr((self.split.texts, self.labels)).encode()).hexdigest()[:8]
 
     def batches(self, size: int, wanted: Sequence[int], workers: int) -> Iterator[TextBatch]:
         for number in wanted:
@@ -145,12 +146,11 @@ class Stream:
 
     def __init__(self, subject: LanguageSubject, split: Texts, *, swap: str | None, rate: float = RATE, seed: int = 0):
         lines = split.texts
-        swapped = lines
-        if swap is not None:
-            swapped = [swap_words(line, seed=seed, number=i, rate=rate) for i, line in enumerate(lines)]
+        swapped = lines if swap is None else swap_lines(lines, seed=seed, rate=rate)
         inputs = encode_lines(subject.tokenizer, swapped)
         targets = inputs if swap != "inputs" else encode_lines(subject.tokenizer, lines)
-        if len(inputs) != len(targets):
+        end = end_of(subject.tokenizer)
+        if len(inputs) != len(targets) or not torch.equal(inputs == end, targets == end):  # line by line
             raise InputError(
                 "a swapped word has another number of tokens here, so inputs and targets do not stand side by side; "
                 "--swap inputs is for vocabularies of words: use --swap both"
@@ -158,8 +158,8 @@ class Stream:
         if len(inputs) < 2:
             raise InputError(f"the split {split.name} has {len(inputs)} tokens; expected at least two")
         self.inputs, self.targets = inputs[:-1].to(subject.device), targets[1:].to(subject.device)
-        self.unknown = subject.tokenizer.token_to_id(UNKNOWN)
-        self.words = sum(len(line.split()) + 1 for line in lines)  # and the end of each line
+        self.unknown = unknown_of(subject.tokenizer)
+        self.words = sum(len(line.split()) + 1 for line in lines) - 1  # and the end of each line; not the very first
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -217,7 +217,7 @@ def _tokens(model: str, result: Result) -> list[dict[str, Any]]:
     losses = result.columns["loss"]
     mean = float(losses.mean())
     found = {"perplexity": perplexity(mean), "loss": mean, "unknown_share": float(result.columns["unknown"].mean())}
-    if words := result.description.get("words"):
+    if (words := result.description.get("words")) and words > 0:
         found["word_perplexity"] = perplexity(float(losses.sum()) / words)  # comparable between vocabularies
     return [of_result(model, result, metric, value) for metric, value in found.items()]
 

@@ -61,6 +61,7 @@ class TextClassifier:
     padding: int
     classes: int
     write: Callable[[Path, nn.Module, tuple[str, ...] | None], None]  # the model's files, for a folder
+    how: str = ""  # it reads: whatever of that the weights do not show
     labels: tuple[str, ...] | None = None  # the names of the classes
 
     def prepare(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
@@ -77,7 +78,7 @@ def pad(rows: Sequence[Sequence[int]], padding: int) -> tuple[Tensor, Tensor]:
     return tokens, mask
 
 
-def word_tokens(tokenizer: Tokenizer, texts: Sequence[str], *, length: int, split: bool) -> list[list[int]]:
+def word_tokens(tokenizer: Tokenizer, texts: Sequence[str], *, length: int | None, split: bool) -> list[list[int]]:
     """The first `length` tokens of each text; with `split`, punctuation is set apart first, as in WikiText and SST.
 
     A text without any is its end alone.

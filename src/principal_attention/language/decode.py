@@ -7,9 +7,12 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from .._random import words
 from ..errors import InputError
 from .model import LanguageModel
 from .vocabulary import decode
+
+KEPT = 16  # tokens that are read again to tell the next one's letters
 
 
 @dataclass(frozen=True)
@@ -28,12 +31,18 @@ class Sampling:
 
     def draw(self, log_probs: Tensor, step: int) -> int:
         """From (vocab_size,); the same for the same seed, step and probabilities."""
+        if log_probs.isnan().any():
+            raise InputError(
+                "the model's probabilities are not numbers (NaN); it was not trained to the end, or is damaged"
+            )
         if self.temperature == 0:
             return int(log_probs.argmax())
-        ordered, tokens = (log_probs.double() / self.temperature).softmax(-1).sort(descending=True, stable=True)
+        below = log_probs.double() - log_probs.max()  # 0 at most, so a small temperature does not overflow
+        ordered, tokens = (below / self.temperature).softmax(-1).sort(descending=True, stable=True)
         before = ordered.cumsum(-1) - ordered  # the probability of all that are likelier
         kept = ordered.where(before < self.top_p, 0.0)
-        random = torch.Generator().manual_seed(self.seed * 1_000_003 + step)
+        first, second = words("sampling", self.seed, step)
+        random = torch.Generator().manual_seed(first << 32 | second)
         return int(tokens[torch.multinomial(kept.cpu(), 1, generator=random)])
 
 
@@ -70,4 +79,5 @@ def stream(tokenizer: Tokenizer, prompt: Sequence[int], tokens: Iterator[int]) -
         text = decode(tokenizer, found)
         if not text.endswith("\ufffd"):
             yield text[told:]
-            told = len(text)
+            found = found[-KEPT:]  # what is told of a token depends on few before it
+            told = len(decode(tokenizer, found))

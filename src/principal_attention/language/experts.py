@@ -35,8 +35,8 @@ class SparseExperts(nn.Module):
             nn.Parameter(torch.empty(experts, *shape)) for shape in ((inner_dim, dim), (inner_dim,))
         )
         self.down, self.down_bias = (nn.Parameter(torch.empty(experts, *shape)) for shape in ((dim, inner_dim), (dim,)))
-        self.register_buffer("load", torch.zeros(experts), persistent=False)
-        self.register_buffer("importance", torch.zeros(experts), persistent=False)
+        self.register_buffer("load", torch.zeros(experts))  # kept in checkpoints: a resumed run logs the same
+        self.register_buffer("importance", torch.zeros(experts))
         self.balance_loss: Tensor | None = None
         self.reset_parameters()
 

@@ -14,7 +14,7 @@ from ..errors import InputError
 from .classifier import LastPosition
 from .config import LanguageConfig
 from .model import LanguageModel
-from .vocabulary import FILE, read_tokenizer
+from .vocabulary import FILE, read_tokenizer, size_of
 
 CARD, WEIGHTS = "config.json", "model.safetensors"
 _ARCHITECTURE = "architecture"
@@ -53,15 +53,16 @@ def write_classifier(folder: Path, model: LastPosition, tokenizer: Tokenizer, re
 def read_language_model(folder: Path) -> tuple[LanguageModel, Tokenizer]:
     """In evaluation mode."""
     card = _card(folder, LANGUAGE)
-    model = LanguageModel(check(LanguageConfig, card.get("model"), f"the card in {folder}"))
-    return _filled(folder, model), read_tokenizer(folder)
+    model = LanguageModel(check(LanguageConfig, card.get("model", {}), f"the card in {folder}"))
+    return _filled(folder, model), _tokenizer(folder, model.config)
 
 
 def read_classifier(folder: Path) -> tuple[LastPosition, Tokenizer, Reading]:
     card = _card(folder, CLASSIFIER)
-    language = LanguageModel(check(LanguageConfig, card.get("model"), f"the card in {folder}"))
-    reading = check(Reading, card.get("reading"), f"the card in {folder}")
-    return _filled(folder, LastPosition(language, reading.classes, mark=reading.mark)), read_tokenizer(folder), reading
+    language = LanguageModel(check(LanguageConfig, card.get("model", {}), f"the card in {folder}"))
+    reading = check(Reading, card.get("reading", {}), f"the card in {folder}")
+    model = _filled(folder, LastPosition(language, reading.classes, mark=reading.mark))
+    return model, _tokenizer(folder, language.config), reading
 
 
 def _write(folder: Path, model: nn.Module, tokenizer: Tokenizer, card: dict[str, Any]) -> None:
@@ -74,13 +75,23 @@ def _write(folder: Path, model: nn.Module, tokenizer: Tokenizer, card: dict[str,
 
 
 def _card(folder: Path, expected: str) -> dict[str, Any]:
+    told = {LANGUAGE: "a language model", CLASSIFIER: "a classifier of texts"}
+    if (folder / CARD).is_file() and (found := kind_of(folder)) != expected:
+        raise InputError(f"{folder} holds {told.get(found or '', 'something else')}; expected {told[expected]} of ours")
     for name in (CARD, WEIGHTS, FILE):
         if not (folder / name).is_file():
             raise InputError(f"{folder} holds no {name}; expected the folder of a finished run")
-    if kind_of(folder) != expected:
-        told = {LANGUAGE: "a language model", CLASSIFIER: "a classifier of texts"}[expected]
-        raise InputError(f"{folder} does not hold {told} of this package; its {CARD} says something else")
     return json.loads((folder / CARD).read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+
+
+def _tokenizer(folder: Path, config: LanguageConfig) -> Tokenizer:
+    tokenizer = read_tokenizer(folder)
+    if size_of(tokenizer) > config.vocab_size:
+        raise InputError(
+            f"the vocabulary in {folder} has {size_of(tokenizer)} entries and the model {config.vocab_size}; "
+            f"expected the {FILE} it was trained with"
+        )
+    return tokenizer
 
 
 def _filled(folder: Path, model: Any) -> Any:

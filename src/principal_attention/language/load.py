@@ -21,7 +21,7 @@ from . import folder as ours
 from .classifier import Encoder, LastPosition, TextClassifier, word_tokens
 from .config import NAMES, LanguageConfig
 from .model import LanguageModel
-from .vocabulary import encode, end_of
+from .vocabulary import end_of
 
 TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
 
@@ -52,18 +52,19 @@ def _is_theirs(folder: Path) -> bool:
 class Reader(nn.Module):
     """A language model of ours that is called as those of transformers are."""
 
-    def __init__(self, config: LanguageConfig):
+    def __init__(self, config: LanguageConfig, language: LanguageModel | None = None):
         super().__init__()
-        self.config, self.language = config, LanguageModel(config)
+        self.config, self.language = config, LanguageModel(config) if language is None else language
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         return self.language.hidden(self.language.embed(input_ids), attention_mask.bool())
 
 
-def _words(tokenizer: Tokenizer, text: str, *, max_length: int | None = None, **_: Any) -> dict[str, list[int]]:
+def _words(
+    tokenizer: Tokenizer, text: str, *, split: bool, max_length: int | None = None, **_: Any
+) -> dict[str, list[int]]:
     """A vocabulary of ours that is called as transformers' tokenizers are."""
-    (found,) = encode(tokenizer, [text])
-    found = found[:max_length]
+    (found,) = word_tokens(tokenizer, [text], length=max_length, split=split)
     return {"input_ids": found, "special_tokens_mask": [0] * len(found)}
 
 
@@ -88,12 +89,13 @@ def load_encoder(model: str) -> tuple[Any, Any]:
     """The tokenizer and the network without any head; of ours too."""
     folder = Path(model).expanduser()
     if (kind := ours.kind_of(folder)) is not None:
-        read: Any = ours.read_language_model if kind == ours.LANGUAGE else ours.read_classifier
-        found, tokenizer, *_ = read(folder)
-        language = found if kind == ours.LANGUAGE else found.language
-        reader = Reader(language.config)
-        reader.language = language
-        return partial(_words, tokenizer), reader.eval()
+        if kind == ours.LANGUAGE:
+            language, words = ours.read_language_model(folder)
+            split = False
+        else:
+            classifier, words, reading = ours.read_classifier(folder)
+            language, split = classifier.language, reading.split
+        return partial(_words, words, split=split), Reader(language.config, language).eval()
     from transformers import AutoModel, AutoTokenizer
 
     _has_tokenizer(model)
@@ -108,15 +110,23 @@ def harden(model: nn.Module, *, preset: str, iterations: int, lam: float, layers
     robustify(network, pursuit=Pursuit(iterations, lam, preset), layers=layers, form=form)
 
 
-def build_language_model(name: str, options: Mapping[str, Any], vocab_size: int) -> LanguageModel:
-    """A new one of that name, with these options instead of its own; cutoffs beyond the vocabulary are left out."""
+def build_language_model(
+    name: str, options: Mapping[str, Any], vocab_size: int, *, by_frequency: bool = True
+) -> LanguageModel:
+    """A new one of that name, with these options instead of its own.
+
+    Cutoffs beyond the vocabulary are left out, and all of them where tokens are not numbered by their frequency.
+    """
+    if "vocab_size" in options:
+        raise InputError("model.options.vocab_size is the vocabulary's; limit that by data.vocabulary")
     if name not in NAMES:
         close = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.4)
         hint = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(NAMES)}"
         raise InputError(f"there is no language model {name}; {hint}")
     content = NAMES[name] | dict(options)
     if isinstance(cutoffs := content.get("cutoffs"), list):
-        content["cutoffs"] = [edge for edge in cutoffs if not isinstance(edge, int) or edge < vocab_size]
+        kept = [edge for edge in cutoffs if not isinstance(edge, int) or edge < vocab_size]
+        content["cutoffs"] = kept if by_frequency else []
     config = check(LanguageConfig, content | {"vocab_size": vocab_size}, f"the model {name}")
     return LanguageModel(config)
 
@@ -126,12 +136,16 @@ def build_classifier(
 ) -> TextClassifier:
     """A pretrained model with a new last layer: the run of a language model, or hf:FOLDER."""
     if init_from.startswith("hf:"):
+        if mark or split:
+            raise InputError("mark and data.split are for our own language models, not for hf:")
         return _encoder(init_from, classes, length)
     folder = Path(init_from).expanduser()
-    if ours.kind_of(folder) == ours.CLASSIFIER:
-        raise InputError(f"{folder} holds a classifier already; expected a language model, or hf:FOLDER")
+    if _is_theirs(folder):
+        raise InputError(f"{folder} holds a model of transformers: write init_from=hf:{folder}")
     language, tokenizer = ours.read_language_model(folder)
     room = language.config.context - mark
+    if room < 1:
+        raise InputError(f"the model in {folder} reads one token at a time; mark needs a place of its own")
     reading = ours.Reading(classes=classes, mark=mark, length=min(length or room, room), split=split)
     return _last_position(LastPosition(language, classes, mark=mark), tokenizer, reading)
 
@@ -154,7 +168,8 @@ def _last_position(model: LastPosition, tokenizer: Tokenizer, reading: ours.Read
 
     tokenize = partial(word_tokens, tokenizer, length=reading.length, split=reading.split)
     labels = tuple(reading.labels) if reading.labels else None
-    return TextClassifier(model, tokenize, end_of(tokenizer), reading.classes, write, labels)
+    how = f"{reading} {model.language.config} {tokenizer.to_str()}"
+    return TextClassifier(model, tokenize, end_of(tokenizer), reading.classes, write, how, labels)
 
 
 def _encoder(model: str, classes: int | None, length: int | None) -> TextClassifier:
@@ -162,9 +177,15 @@ def _encoder(model: str, classes: int | None, length: int | None) -> TextClassif
 
     _has_tokenizer(model)
     other = {} if classes is None else {"num_labels": classes, "ignore_mismatched_sizes": True}
-    network = _opened(model, AutoModelForSequenceClassification, use_safetensors=True, **other).float()
-    tokenizer = _opened(model, AutoTokenizer)
-    most = min(length or 512, most_tokens(network.base_model))
+    kind = AutoModelForSequenceClassification
+    network, found = _opened(model, kind, use_safetensors=True, output_loading_info=True, **other)
+    if classes is None and found["missing_keys"]:
+        raise InputError(f"{model} holds no classifier: fine-tune it first (principal train text/encoder init_from=…)")
+    network, tokenizer = network.float(), _opened(model, AutoTokenizer)
+    most = min(length or tokenizer.model_max_length, most_tokens(network.base_model))
+    tokenizer.model_max_length = most  # which is saved
+    if network.config.pad_token_id is None:
+        network.config.pad_token_id = getattr(network.config, "eos_token_id", None) or 0
 
     def tokenize(texts: Sequence[str]) -> list[list[int]]:
         return tokenizer(list(texts), truncation=True, max_length=most)["input_ids"]  # type: ignore[no-any-return]
@@ -179,8 +200,9 @@ def _encoder(model: str, classes: int | None, length: int | None) -> TextClassif
 
     named = network.config.id2label
     labels = tuple(named.values()) if classes is None and not str(named.get(0, "LABEL_")).startswith("LABEL_") else None
-    padding = network.config.pad_token_id or 0
-    return TextClassifier(Encoder(network), tokenize, padding, network.config.num_labels, write, labels)
+    padding = network.config.pad_token_id
+    how = f"{network.config} {tokenizer!r}"
+    return TextClassifier(Encoder(network), tokenize, padding, network.config.num_labels, write, how, labels)
 
 
 def _has_tokenizer(model: str) -> None:

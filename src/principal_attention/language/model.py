@@ -99,8 +99,8 @@ class LanguageModel(nn.Module):
         return self.head.losses(hidden, self.embedding.weight, targets)
 
     def embed(self, tokens: Tensor) -> Tensor:
-        if tokens.ndim != 2 or tokens.dtype != torch.long:
-            raise InputError(f"tokens are {tokens.dtype} of shape {tuple(tokens.shape)}; expected torch.long (B, T)")
+        if tokens.ndim != 2 or tokens.dtype not in (torch.long, torch.int):
+            raise InputError(f"tokens are {tokens.dtype} of shape {tuple(tokens.shape)}; expected whole numbers (B, T)")
         # beside sines of size 1 the embeddings are scaled up to them; learned positions are as small as they are
         scale = math.sqrt(self.config.embed_dim) if self.positions is None else 1.0
         return self.embedding(tokens) * scale  # type: ignore[no-any-return]
@@ -134,8 +134,20 @@ class LanguageModel(nn.Module):
 
     def balance_loss(self) -> Tensor | float:
         """What the experts' uneven load adds to the loss of the last call, `balance` times its mean over layers."""
-        found = [each.balance_loss for each in self.experts() if each.balance_loss is not None]
+        found = []
+        for each in self.experts():
+            if each.balance_loss is not None:
+                found.append(each.balance_loss)
+                each.balance_loss = None  # so that no graph is kept
         return self.config.balance * torch.stack(found).mean() if found and self.config.balance else 0.0
+
+    def statistics(self) -> dict[str, float]:
+        """The load of the experts of each layer in training, since this was last asked; in this process."""
+        return {
+            f"router_{name}_{layer}": value
+            for layer, experts in enumerate(self.experts())
+            for name, value in experts.statistics().items()
+        }
 
 
 def sinusoids(start: int, length: int, dim: int) -> Tensor:

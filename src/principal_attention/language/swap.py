@@ -3,6 +3,7 @@
 The paper names its settings and no list of stop words; ours are English's closed classes.
 """
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -24,14 +25,24 @@ _CLOSED_CLASSES = (
     # auxiliaries, negation, particles
     """am is are was were be been being do does did doing done have has had having can could may might must shall
     should will would ought not n't 's 'm 're 've 'll 'd s t too very just only then also again more most own same
-    few once now"""
+    few once now ca wo sha"""
 )
 STOP_WORDS = frozenset(_CLOSED_CLASSES.split())
 
 
-def may_be_swapped(word: str) -> bool:
-    """Words, not punctuation, marks like @-@ and <unk>, or stop words."""
-    return word.lower() not in STOP_WORDS and word[0] != "<" and any(letter.isalnum() for letter in word)
+_CLITICS = ("n't", "'s", "'m", "'re", "'ve", "'ll", "'d")  # ca and wo are left of can't and won't
+_CORE = re.compile(r"\w(?:.*\w)?", re.DOTALL)
+
+
+def core(word: str) -> re.Match[str] | None:
+    """What of it may be swapped: without the punctuation around it; nothing of stop words, marks like @-@, <unk>, [UNK]
+    and <br />, or punctuation alone."""
+    found = _CORE.search(word)
+    if found is None or "<" in word or ">" in word or (word[0], word[-1]) == ("[", "]"):
+        return None
+    plain = found.group().lower().replace("’", "'")
+    bare = next((plain.removesuffix(end) for end in _CLITICS if plain.endswith(end)), plain)
+    return None if plain in STOP_WORDS or bare in STOP_WORDS or not any(map(str.isalnum, plain)) else found
 
 
 def swap_words(line: str, *, seed: int = 0, number: int = 0, rate: float = RATE) -> str:
@@ -39,21 +50,22 @@ def swap_words(line: str, *, seed: int = 0, number: int = 0, rate: float = RATE)
     number alone. A line without a word that may be swapped, an empty one for example, stays as it is."""
     if not 0 < rate <= 1:
         raise InputError(f"the share of words to swap is {rate}; expected more than 0, and at most 1")
-    found = line.split()
-    places = [place for place, word in enumerate(found) if may_be_swapped(word)]
+    words = list(re.finditer(r"\S+", line))
+    places = [
+        (word.start() + found.start(), word.start() + found.end()) for word in words if (found := core(word.group()))
+    ]
     if not places:
         return line
-    count = min(len(places), max(1, int(rate * len(found))))
+    count = min(len(places), max(1, int(rate * len(words))))
     random = np.random.default_rng(random_words("swap", seed, number))
-    chosen = set(random.choice(places, count, replace=False).tolist())
     pieces, at = [], 0
-    for place, word in enumerate(found):  # the spaces between words stay as they are
-        start = line.index(word, at)
-        pieces += [line[at:start], REPLACEMENT if place in chosen else word]
-        at = start + len(word)
+    for place in sorted(random.choice(len(places), count, replace=False)):
+        start, end = places[place]
+        pieces += [line[at:start], REPLACEMENT]
+        at = end
     return "".join([*pieces, line[at:]])
 
 
-def swap_lines(lines: Sequence[str], *, seed: int = 0, rate: float = RATE, first: int = 0) -> list[str]:
-    """Lines numbered from `first` on."""
-    return [swap_words(line, seed=seed, number=first + i, rate=rate) for i, line in enumerate(lines)]
+def swap_lines(lines: Sequence[str], *, seed: int = 0, rate: float = RATE) -> list[str]:
+    """Lines numbered from 0 on."""
+    return [swap_words(line, seed=seed, number=number, rate=rate) for number, line in enumerate(lines)]

@@ -1,6 +1,7 @@
 """Texts of a source, and tokens of texts."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +20,18 @@ class Texts:
     labels: list[int] | None = None
     classes: tuple[str, ...] | None = None  # where the source names them
 
+    def numbered_as(self, names: tuple[str, ...] | None) -> "Texts":
+        """With its classes numbered as these names are, where both have names."""
+        if self.classes is None or names is None or self.classes == names:
+            return self
+        unknown = [name for name in self.classes if name not in names]
+        if unknown:
+            raise InputError(
+                f"the split {self.name} has a class {unknown[0]!r}; expected some of {', '.join(names[:5])}"
+            )
+        assert self.labels is not None
+        return replace(self, labels=[names.index(self.classes[n]) if n >= 0 else n for n in self.labels], classes=names)
+
     def __len__(self) -> int:
         return len(self.texts)
 
@@ -31,15 +44,17 @@ def open_texts(source: str, split: str | None = None, *, column: str | None = No
     return rows[_text_column(rows, column, "--column")], name
 
 
-def open_split(source: str, name: str | None = None, *, labelled: bool, **columns: str | None) -> Texts:
+def open_split(
+    source: str, name: str | None = None, *, labelled: bool, subset: str | None = None, **columns: Any
+) -> Texts:
     """The split of that name, else what there is for validation, else the only one."""
-    tables = open_tables(source, columns.pop("subset", None), (name,) if name else (), expected=_EXPECTED)
+    tables = open_tables(source, subset, (name,) if name else (), expected=_EXPECTED)
     return _read(tables, choose(tables, name, source), source, labelled, **columns)
 
 
 def open_splits(
     source: str, *, labelled: bool, train: str = "train", validation: str | None = None, test: str | None = None,
-    holdout: int = 0, subset: str | None = None, limit: int | None = None, **columns: str | None,
+    holdout: int = 0, subset: str | None = None, limit: int | None = None, **columns: Any,
 ) -> dict[str, Texts]:  # fmt: skip
     """`train`, `validation`, and `test` where there is one beside them whose classes are told.
 
@@ -61,16 +76,20 @@ def open_splits(
                 "name one in data.validation, or take texts of the training split with data.holdout"
             )
         found["validation"] = _read(tables, second, source, labelled, **columns)
-    third = test or ("test" if "test" in tables and found["validation"].name != "test" else None)
-    if third is not None:
-        last = _read(tables, third, source, labelled, **columns)
-        if last.labels is None or test or min(last.labels) >= 0:  # the hub's GLUE hides the test's as −1
-            found["test"] = last
-    return {name: _limited(split, limit) for name, split in found.items()}
+    if test is not None:
+        found["test"] = _read(tables, test, source, labelled, **columns)
+    elif labelled and "test" in tables and found["validation"].name != "test":
+        with suppress(InputError):  # nobody asked for it, and some tests hide their classes
+            last = _read(tables, "test", source, labelled, **columns)
+            if min(last.labels or [0]) >= 0:  # as −1 in the hub's GLUE
+                found["test"] = last
+    names = found["train"].classes
+    return {role: _limited(split.numbered_as(names), limit) for role, split in found.items()}
 
 
 _EXPECTED = "a parquet file with a column of texts, or a folder of them"
 _STRINGS = ("string", "large_string")
+MOST_CLASSES = 100_000  # a column with larger numbers holds something else
 
 
 def _text_column(rows: Any, given: str | None, option: str) -> str:
@@ -79,22 +98,30 @@ def _text_column(rows: Any, given: str | None, option: str) -> str:
 
 
 def _read(
-    tables: Tables, name: str, source: str, labelled: bool, text: str | None = None, label: str | None = None
-) -> Texts:
+    tables: Tables, name: str, source: str, labelled: bool, *, text: str | None = None, label: str | None = None,
+    options: tuple[str, str] = ("data.text", "data.label"),
+) -> Texts:  # fmt: skip
+    """`options` is how a person names the columns."""
     rows, length = tables[choose(tables, name, source)]
     if not length:
         raise InputError(f"the split {name} of {source} is empty")
-    texts = list(rows[_text_column(rows, text, "data.text")])
+    try:
+        texts = list(rows[_text_column(rows, text, options[0])])
+        column, classes = label_column(rows.features, label, options[1]) if labelled else ("", None)
+    except InputError as problem:
+        raise InputError(f"the split {name} of {source}: {problem}") from problem
     for number, each in enumerate(texts):
         if not isinstance(each, str):
             raise InputError(f"text {number} of split {name} is {each!r}; expected a string")
     if not labelled:
         return Texts(name, texts)
-    column, classes = label_column(rows.features, label)
     labels = list(rows[column])
+    most = len(classes) if classes else MOST_CLASSES
     for number, each in enumerate(labels):
-        if not isinstance(each, int) or isinstance(each, bool):
-            raise InputError(f"the label of text {number} of split {name} is {each!r}; expected a class number")
+        if not isinstance(each, int) or isinstance(each, bool) or each >= most:
+            raise InputError(
+                f"the label of text {number} of split {name} is {each!r}; expected a class number below {most}"
+            )
     return Texts(name, texts, labels, classes)
 
 

@@ -1,5 +1,6 @@
 """Words and sub-words to numbers: a vocabulary counted from texts, or any `tokenizer.json`."""
 
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -30,8 +31,11 @@ def count_words(texts: Iterable[str], *, size: int | None = None, at_least: int 
     )
     # the marks themselves are no words, though WikiText is full of <unk>: counted twice they would leave a gap
     tokenizer.train_from_iterator((text.replace(UNKNOWN, " ").replace(END, " ") for text in texts), trainer)
-    if tokenizer.get_vocab_size() == 2:
-        raise InputError(f"no word comes {at_least} times in the training texts; lower data.min_count")
+    if tokenizer.get_vocab_size() <= 2:
+        raise InputError(
+            f"no word is left: expected data.vocabulary of at least 3, and words that come {at_least} times "
+            "(data.min_count)"
+        )
     return tokenizer
 
 
@@ -54,6 +58,13 @@ def read_tokenizer(path: Path) -> Tokenizer:
 def size_of(tokenizer: Tokenizer) -> int:
     """How many rows an embedding needs: one more than the largest number, since some tokenizers leave gaps."""
     return 1 + max(tokenizer.get_vocab().values())
+
+
+def unknown_of(tokenizer: Tokenizer) -> int | None:
+    """The number that stands for all other words, where there is one."""
+    told = json.loads(tokenizer.to_str())["model"].get("unk_token")
+    names = [told] if isinstance(told, str) else [UNKNOWN, "[UNK]"]
+    return next((number for name in names if (number := tokenizer.token_to_id(name)) is not None), None)
 
 
 def end_of(tokenizer: Tokenizer) -> int:

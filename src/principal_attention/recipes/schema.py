@@ -46,11 +46,14 @@ class Images(Data):
     std: list[Positive] | None = None
 
 
+WORDS = "words"
+
+
 class Lines(Data):
     """Texts for a language model, a line a row; all of a split are joined."""
 
     text: str | None = None  # the column
-    tokenizer: str = "words"  # every word of the training texts, or the path of a tokenizer.json
+    tokenizer: str = WORDS  # every word of the training texts, or the path of a tokenizer.json; a run keeps its own
     vocabulary: Count | None = None  # keep only so many words
     min_count: Count = 1  # keep only words that come so often
 

@@ -34,16 +34,20 @@ def _place(each: dict[str, Any]) -> tuple[Any, ...]:
 
 def perplexity_rows(records: Sequence[dict[str, Any]]) -> Rows:
     """Language models: a row a protocol and text."""
-    rows = [["text", "swapped", "protocol", "tokens", "perplexity", "unknown", "minutes"]]
+    rows = [["text", "swapped", "protocol", "tokens", "perplexity", "a word", "unknown", "minutes"]]
     for each in records:
         if each["metric"] != "perplexity":
             continue
         case = [x for x in records if _setting(x) == _setting(each)]
         more = {x["metric"]: x["value"] for x in case}
         rows.append([
-            each["data"], each.get("swap", "–"), each["protocol"].partition(", first")[0], str(each["n"]),
-            f"{each['value']:.2f}", f"{100 * more['unknown_share']:.1f}%", f"{each['seconds'] / 60:.1f}",
+            each["data"], f"{each['swap']}, seed {each['seed']}" if "swap" in each else "–",
+            each["protocol"].partition(", first")[0], str(each["n"]), f"{each['value']:.2f}",
+            f"{more['word_perplexity']:.2f}" if "word_perplexity" in more else "–",
+            f"{100 * more['unknown_share']:.1f}%", f"{each['seconds'] / 60:.1f}",
         ])  # fmt: skip
+    if all(row[5] in (row[4], "–") for row in rows[1:]):  # a vocabulary of words: a token is a word
+        rows = [row[:5] + row[6:] for row in rows]
     return rows if len(rows) > 1 else []
 
 
@@ -53,6 +57,8 @@ def _setting(each: dict[str, Any]) -> dict[str, Any]:
 
 def setting(each: dict[str, Any]) -> str:
     """What pins an attack down, in a few words."""
+    if each["suite"] == "word_swap":
+        return f"{each['data']}, {100 * each['rate']:g}% swapped, seed {each['seed']}"
     if each["suite"] != "attacks":
         return str(each.get("data") or "")
     norm = {"linf": "", "l2": " (ℓ2)", "l1": " (ℓ1)"}[each["norm"]]
@@ -85,7 +91,7 @@ def corruption_tables(records: Sequence[dict[str, Any]]) -> list[tuple[str, Rows
 
 
 def comparison_rows(found: Sequence[tuple[dict[str, Any], Paired]]) -> Rows:
-    rows = [["case", "setting", "images", "difference", "95%", "only ours", "only theirs", "McNemar's p", ""]]
+    rows = [["case", "setting", "examples", "difference", "95%", "only ours", "only theirs", "McNemar's p", ""]]
     for each, pair in found:
         how = f"severity {each['severity']}" if "severity" in each else setting(each)
         rows.append([

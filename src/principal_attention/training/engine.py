@@ -45,6 +45,12 @@ class Task(Protocol):
     def watched(self) -> dict[str, float]:
         """What a line of the log says beside the loss, of the steps since the last one."""
 
+    def check(self, folder: Path) -> None:
+        """Raise where what this folder holds of an earlier start does not go with the task."""
+
+    def begin(self, folder: Path) -> None:
+        """Leave in the folder what a resumed run is checked by."""
+
     def finish(self, model: nn.Module, accelerator: Accelerator) -> list[dict[str, Any]]:
         """The records of a finished training; every process calls it."""
 
@@ -265,6 +271,11 @@ def make_schedule(recipe: Recipe, optimizer: torch.optim.Optimizer, epoch_steps:
     given = recipe.schedule
     unit = 1 if given.per == "epoch" else epoch_steps
     warmup = given.warmup_steps if given.warmup_steps is not None else round(given.warmup_epochs * unit)
+    if given.per == "step" and warmup and warmup >= total_steps(recipe, epoch_steps):
+        raise InputError(
+            f"the warm-up has {warmup} steps and the training {total_steps(recipe, epoch_steps)}: "
+            "lower schedule.warmup_steps or schedule.warmup_epochs"
+        )
     return CosineLRScheduler(
         optimizer, t_initial=max(2, given.epochs if given.per == "epoch" else total_steps(recipe, epoch_steps)),
         lr_min=given.min_lr, warmup_t=warmup, warmup_lr_init=given.warmup_lr, t_in_epochs=given.per == "epoch",

@@ -110,6 +110,10 @@ class ImageTask:
     def watched(self) -> dict[str, float]:
         return {}
 
+    def check(self, folder: Path) -> None: ...
+
+    def begin(self, folder: Path) -> None: ...
+
     def finish(self, model: nn.Module, accelerator: Accelerator) -> list[dict[str, Any]]:
         assert self.last is not None
         return accuracy_records(self.recipe, self.held.split.name, self.last)

@@ -8,7 +8,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from .._files import filling
+from .._files import filling, write_text
 from .._processes import Place
 from .._random import seed_all, words
 from ..errors import InputError
@@ -18,14 +18,17 @@ from ..language.folder import CARD, read_language_model, write_language_model
 from ..language.load import build_language_model, harden
 from ..language.model import LanguageModel
 from ..language.texts import open_splits
-from ..language.vocabulary import count_words, encode_lines, read_tokenizer, size_of
+from ..language.vocabulary import FILE, count_words, encode_lines, read_tokenizer, size_of
 from ..recipes import LanguageRecipe
+from ..recipes.schema import WORDS
 from .batches import Plan, divide
 
 
 class LanguageTask:
     def __init__(self, recipe: LanguageRecipe):
         self.recipe, data = recipe, recipe.data
+        if recipe.training.smoothing:
+            raise InputError("training.smoothing is for classifiers; language models are trained without")
         splits = open_splits(
             data.source, labelled=False, train=data.train, validation=data.validation, holdout=data.holdout,
             subset=data.subset, limit=data.limit, text=data.text,
@@ -38,10 +41,12 @@ class LanguageTask:
             assert recipe.model is not None
             self.tokenizer = (
                 count_words(train.texts, size=data.vocabulary, at_least=data.min_count)
-                if data.tokenizer == "words"
+                if data.tokenizer == WORDS
                 else read_tokenizer(Path(data.tokenizer).expanduser())
             )
-            self.language = build_language_model(recipe.model.name, recipe.model.options, size_of(self.tokenizer))
+            self.language = build_language_model(
+                recipe.model.name, recipe.model.options, size_of(self.tokenizer), by_frequency=data.tokenizer == WORDS
+            )
         if recipe.robustify is not None:
             harden(self.language, **recipe.robustify.model_dump())
         self.model: nn.Module = self.language
@@ -53,6 +58,8 @@ class LanguageTask:
             raise InputError(
                 f"the training text has {len(self.tokens)} tokens; expected at least two contexts of {self.context}"
             )
+        if len(self.held) < 2:
+            raise InputError(f"the split {validation.name} has {len(self.held)} tokens; expected at least two")
         self.plan = Plan(segments, recipe.training.batch_size, recipe.seed)
 
     def batches(self, steps: range, place: Place) -> Iterator[Any]:
@@ -88,12 +95,16 @@ class LanguageTask:
         return {"perplexity": perplexity(total / count), "loss": total / count}
 
     def watched(self) -> dict[str, float]:
-        """The load of the experts of each layer."""
-        return {
-            f"router_{name}_{layer}": value
-            for layer, experts in enumerate(self.language.experts())
-            for name, value in experts.statistics().items()
-        }
+        return self.language.statistics()
+
+    def check(self, folder: Path) -> None:
+        """Weights are of the words they were trained with: the same numbers must mean the same words."""
+        kept = folder / FILE
+        if kept.exists() and read_tokenizer(kept).to_str() != self.tokenizer.to_str():
+            raise InputError(f"{kept} is not the vocabulary of these texts: the data have changed since the run began")
+
+    def begin(self, folder: Path) -> None:
+        write_text(folder / FILE, self.tokenizer.to_str())
 
     def finish(self, model: nn.Module, accelerator: Accelerator) -> list[dict[str, Any]]:
         recipe = self.recipe

@@ -17,6 +17,7 @@ from torch import nn
 from .._files import write_jsonl
 from ..errors import InputError
 from ..recipes import ImageRecipe, LanguageRecipe, Recipe, TextRecipe, read_recipe, write_recipe
+from ..recipes.schema import WORDS
 from .engine import Task, Trainer
 from .logs import Log, RunLog
 
@@ -48,9 +49,12 @@ def train(
     accelerator.wait_for_everyone()  # the others look at the folder before the first one writes to it
     task, track = _task(recipe, accelerator.num_processes)
     trainer = Trainer(task, recipe, folder, accelerator, log, track)
+    task.check(folder)
     trainer.begin(resume)
+    accelerator.wait_for_everyone()  # the others compare the folder before the first one writes to it
     if main:  # from here on the folder is a run's: nothing of the recipe is wrong
         write_recipe(folder / "recipe.yaml", recipe)
+        task.begin(folder)
     metrics = trainer.run()
     records = task.finish(trainer.best_weights, accelerator)
     if main:
@@ -98,7 +102,10 @@ def _anchored(recipe: Recipe) -> Recipe:
         found = Path(path.removeprefix(prefix)).expanduser()
         return f"{prefix}{found.resolve()}" if found.exists() else path
 
-    data = recipe.data.model_copy(update={"source": whole(recipe.data.source)})
+    update = {"source": whole(recipe.data.source)}
+    if isinstance(recipe, LanguageRecipe) and recipe.data.tokenizer != WORDS:
+        update["tokenizer"] = whole(recipe.data.tokenizer)
+    data = recipe.data.model_copy(update=update)
     start = whole(recipe.init_from) if recipe.init_from else None
     return recipe.model_copy(update={"data": data, "init_from": start})
 

@@ -16,7 +16,7 @@ from .._random import seed_all
 from ..errors import InputError
 from ..evaluation.accuracy import Accuracy, count
 from ..evaluation.records import record
-from ..language.classifier import pad
+from ..language.classifier import LastPosition, pad
 from ..language.folder import CARD
 from ..language.load import build_classifier, harden
 from ..language.texts import Texts, class_count, open_splits
@@ -35,8 +35,8 @@ class TextTask:
         )  # fmt: skip
         classes = class_count(splits.values())
         for split in splits.values():
-            if min(split.labels or [0]) < 0:
-                raise InputError(f"the split {split.name} has the label {min(split.labels or [0])}; expected from 0")
+            if (lowest := min(split.labels or [0])) < 0:
+                raise InputError(f"the split {split.name} has the label {lowest}; expected from 0")
         seed_all("model", recipe.seed)
         assert recipe.init_from is not None
         self.classifier = build_classifier(
@@ -44,6 +44,7 @@ class TextTask:
         )
         self.classifier = replace(self.classifier, labels=splits["train"].classes)
         self.model: nn.Module = self.classifier.model
+        self.language = self.model.language if isinstance(self.model, LastPosition) else None
         if recipe.robustify is not None:
             harden(self.model, **recipe.robustify.model_dump())
         self.names = {role: split.name for role, split in splits.items()}
@@ -70,7 +71,8 @@ class TextTask:
     def loss(self, model: nn.Module, batch: Any, step: int) -> Tensor:
         device = next(model.parameters()).device
         *given, labels = (t.to(device) for t in batch)
-        return F.cross_entropy(model(*given).float(), labels, label_smoothing=self.recipe.training.smoothing)
+        loss = F.cross_entropy(model(*given).float(), labels, label_smoothing=self.recipe.training.smoothing)
+        return loss if self.language is None else loss + self.language.balance_loss()
 
     def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]:
         self.last = self._measure("validation", model, accelerator)
@@ -85,7 +87,11 @@ class TextTask:
         return Accuracy.of(accelerator.reduce(count(model, batches, device=accelerator.device)))
 
     def watched(self) -> dict[str, float]:
-        return {}
+        return {} if self.language is None else self.language.statistics()
+
+    def check(self, folder: Path) -> None: ...
+
+    def begin(self, folder: Path) -> None: ...
 
     def finish(self, model: nn.Module, accelerator: Accelerator) -> list[dict[str, Any]]:
         """Accuracy on every split there is."""
