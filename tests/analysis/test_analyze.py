@@ -17,7 +17,7 @@ from principal_attention.evaluation.subject import Subject
 from principal_attention.language.config import LanguageConfig
 from principal_attention.language.folder import write_language_model
 from principal_attention.language.model import LanguageModel
-from principal_attention.language.texts import open_texts
+from principal_attention.language.texts import open_split as open_texts
 from principal_attention.language.vocabulary import count_words, size_of
 from principal_attention.vision.data import open_split
 from principal_attention.vision.models.classifier import Classifier
@@ -214,7 +214,7 @@ def test_causal_heads_are_refused_and_analysed_row_by_row_on_request(words, tmp_
 
 
 def test_a_language_model_of_ours_is_analysed_like_any_other(words, tmp_path):
-    tokenizer = count_words(open_texts(str(words / "train.parquet"))[0])
+    tokenizer = count_words(open_texts(str(words / "train.parquet"), labelled=False).texts)
     config = LanguageConfig(vocab_size=size_of(tokenizer), context=32, depth=2, embed_dim=16, num_heads=2, inner_dim=24)
     write_language_model(tmp_path / "run", LanguageModel(config), tokenizer)
     common = (tmp_path / "run", "--data", words / "train.parquet", "--pack", 20, "--out", tmp_path / "out")
@@ -238,7 +238,7 @@ def test_a_language_model_of_ours_is_analysed_like_any_other(words, tmp_path):
         (("hf:{bert}", "--data", "{texts}", "--prefixes", "8"), "layer 0 is not causal"),
         (("hf:{gpt2}", "--data", "{texts}", "--prefixes", "40"), "no sequence has the 40 tokens"),
         (("hf:{bare}", "--data", "{texts}"), "holds no tokenizer"),
-        (("hf:{bert}", "--data", "{holes}"), "text 1 is None; expected a string"),
+        (("hf:{bert}", "--data", "{holes}"), "is None; expected a string"),
         (("{symvit}", "--data", "digits", "--prefixes", "a"), "expected numbers of tokens"),
         (("{symvit}", "--data", "digits", "--prefixes", "1"), "at least 2 tokens"),
         (("hf:{bert}", "--data", "/nowhere"), "there is nothing at /nowhere"),

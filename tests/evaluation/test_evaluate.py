@@ -159,7 +159,7 @@ def test_the_same_images_are_compared(folder, trained, pursuing, tmp_path):
     options = ["--data", folder, "--suite", "clean,attacks", "--attacks", "fgsm", "--eps", "8/255", "--limit", 24]
     principal(trained, *options, "--out", tmp_path / "sym")
     out = principal(pursuing, *options, "--out", tmp_path / "rpc", "--against", tmp_path / "sym")
-    assert "difference to sym on the same images" in out
+    assert "difference to sym on the same examples" in out
     assert "McNemar" in out
     first, second = (Outcomes(tmp_path / name).results() for name in ("sym", "rpc"))
     by_case = [{r.description["case"]: r for r in results} for results in (first, second)]

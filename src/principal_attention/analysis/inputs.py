@@ -12,8 +12,9 @@ from .._random import seed_all
 from ..errors import InputError
 from ..evaluation.images import Images
 from ..evaluation.subject import Subject, name_of
+from ..language.classifier import pad
 from ..language.load import head_width, load_encoder, most_tokens
-from ..language.texts import open_texts, packed, sentences
+from ..language.texts import open_split, packed, sentences
 from ..vision.models.load import untrained_classifier
 
 
@@ -87,8 +88,9 @@ class TextInputs:
         self.tokenizer, network = load_encoder(model)
         self.network = network.to(device).requires_grad_(False)
         self.name, self.device = name_of(model), device
-        texts, name = open_texts(source, split, column=column)
-        self.data = f"{Path(source).name}/{name}"
+        found = open_split(source, split, labelled=False, text=column, options=("--column", "--label"))
+        texts = found.texts
+        self.data = f"{Path(source).name}/{found.name}"
         width, most = head_width(network), most_tokens(network)
         if pack is not None and not width + 2 <= pack <= most:
             raise InputError(f"--pack is {pack}; expected from {width + 2} to {most} tokens for this model")
@@ -111,13 +113,8 @@ class TextInputs:
     def batches(self, size: int, wanted: Sequence[int]) -> Iterator[Batch]:
         for number in wanted:
             examples = list(range(number * size, min(len(self), (number + 1) * size)))
-            longest = max(len(self.pieces[i]) for i in examples)
-            tokens = torch.zeros(len(examples), longest, dtype=torch.long)
-            mask = torch.zeros_like(tokens)
-            for row, example in enumerate(examples):
-                piece = self.pieces[example]
-                tokens[row, : len(piece)], mask[row, : len(piece)] = torch.tensor(piece), 1
-            given = {"input_ids": tokens, "attention_mask": mask}
+            tokens, mask = pad([self.pieces[i] for i in examples], padding=0)
+            given = {"input_ids": tokens, "attention_mask": mask.long()}
             yield Batch(number, examples, {name: each.to(self.device) for name, each in given.items()})
 
     def show(self, network: nn.Module, batch: Batch) -> None:

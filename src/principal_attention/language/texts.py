@@ -36,14 +36,6 @@ class Texts:
         return len(self.texts)
 
 
-def open_texts(source: str, split: str | None = None, *, column: str | None = None) -> tuple[Any, str]:
-    """The texts of a split, in order, and the split's name; a hub name, a parquet file or a folder of them."""
-    tables = open_tables(source, None, (split,) if split else (), expected=_EXPECTED)
-    name = choose(tables, split, source)
-    rows = tables[name].rows
-    return rows[_text_column(rows, column, "--column")], name
-
-
 def open_split(
     source: str, name: str | None = None, *, labelled: bool, subset: str | None = None, **columns: Any
 ) -> Texts:
