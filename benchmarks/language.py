@@ -178,8 +178,8 @@ def smoe(data: Path) -> Lines:
         "## Mixtures of experts on SST-2", "", stamp("smoe"), "",
         wrapped("""`wikitext_small/smoe` and `symsmoe` (3 layers of 128, 16 experts, top 2), then 5 epochs on 10,000
             sentences (recipes `text/sst2` and `text/rpc_sst2` with a rate of 1e-3: RPC-Attention comes in at
-            fine- tuning, n = 2, λ = 3, all layers). Top-1 in %; differences to the same model without RPC-
-            Attention."""), "",
+            fine-tuning, n = 2, λ = 3, all layers). Top-1 in %; differences to the same model without
+            RPC-Attention."""), "",
         for_markdown(compared(found, without, 100.0)),
         "",
     ]  # fmt: skip
@@ -206,7 +206,7 @@ def speed(data: Path) -> Lines:
         each.zero_grad()
         return time.perf_counter() - start
 
-    ratios = _ratios(lambda: step(pursuing), lambda: step(plain), 7)
+    ratios = _ratios(lambda: step(pursuing), lambda: step(plain), 15)
 
     decoding = {}
     pursuing.eval(), plain.eval()
@@ -235,13 +235,13 @@ def speed(data: Path) -> Lines:
         token_losses(plain, text[:-1], text[1:], positions, protocol)
         return time.perf_counter() - start
 
-    asked = range(first, first + 64)
-    windows = _ratios(lambda: one_by_one(asked), lambda: together(asked), 3)
+    asked = range(first, first + 32)
+    windows = _ratios(lambda: one_by_one(asked), lambda: together(asked), 7)
     rows = [["prompt, tokens", *map(str, decoding)], ["milliseconds a token", *(f"{x:.1f}" for x in decoding.values())]]
     return [
         "## Speed", "", stamp("speed").partition(", seeds")[0] + ".", "",
         wrapped(f"""The paper's 16-layer model with a vocabulary of 20,001. A training step of 4 × 256 tokens with
-            RPC- Attention in 4 layers (n = 4) takes {_range(ratios)} times as long as the symmetric model's.
+            RPC-Attention in 4 layers (n = 4) takes {_range(ratios)} times as long as the symmetric model's.
             Decoding from the cache, with RPC-Attention, after prompts of different lengths:"""), "",
         for_markdown(rows), "",
         wrapped(f"""Sliding windows computed 32 at a time, the vocabulary only where it is asked for, are
