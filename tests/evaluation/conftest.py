@@ -6,6 +6,12 @@ from PIL import Image
 
 import principal_attention as pa
 from evaluated import CLASSES, OPTIONS, create, fit, pictures, save
+from principal_attention.language.classifier import LastPosition
+from principal_attention.language.folder import Reading, write_classifier, write_language_model
+from principal_attention.language.texts import open_split
+from principal_attention.language.vocabulary import count_words
+from small_texts import write_classes, write_lines
+from text_models import CONTEXT, language_model
 
 
 @pytest.fixture(scope="session")
@@ -35,3 +41,32 @@ def pursuing(tmp_path_factory):
     made = OPTIONS | {"pursuit": pa.Pursuit(2, 0.3, "cleaned"), "layers": "all"}
     model = fit(create("rpc_symvit_tiny_patch16_224", **made))
     return save(model, tmp_path_factory.mktemp("models") / "rpc", options=options)
+
+
+@pytest.fixture(scope="session")
+def lines(tmp_path_factory):
+    return write_lines(tmp_path_factory.mktemp("lines"))
+
+
+@pytest.fixture(scope="session")
+def classes(tmp_path_factory):
+    return write_classes(tmp_path_factory.mktemp("classes"))
+
+
+@pytest.fixture(scope="session")
+def language(lines, tmp_path_factory):
+    """The folder of a language model with an RPC layer."""
+    tokenizer = count_words(open_split(str(lines), "train", labelled=False).texts)
+    folder = tmp_path_factory.mktemp("models") / "language"
+    write_language_model(folder, language_model(tokenizer), tokenizer)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def classifier(classes, tmp_path_factory):
+    tokenizer = count_words(open_split(str(classes), "train", labelled=True).texts)
+    model = LastPosition(language_model(tokenizer), 2)
+    torch.nn.init.normal_(model.classify.weight)
+    folder = tmp_path_factory.mktemp("models") / "classifier"
+    write_classifier(folder, model, tokenizer, Reading(classes=2, length=CONTEXT))
+    return folder

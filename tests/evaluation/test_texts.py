@@ -3,9 +3,6 @@
 import json
 import math
 import os
-import shutil
-import subprocess
-import sys
 
 import datasets
 import numpy as np
@@ -15,71 +12,20 @@ from tokenizers import Tokenizer
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.trainers import BpeTrainer
-from typer.testing import CliRunner
 
 from evaluated import records
 from principal_attention._files import read_jsonl
-from principal_attention.cli.app import app
-from principal_attention.language.classifier import LastPosition
-from principal_attention.language.config import LanguageConfig
 from principal_attention.language.folder import (
-    Reading,
     read_classifier,
     read_language_model,
     write_classifier,
     write_language_model,
 )  # fmt: skip
 from principal_attention.language.load import load_classifier
-from principal_attention.language.model import LanguageModel
 from principal_attention.language.swap import swap_lines
 from principal_attention.language.texts import open_split
-from principal_attention.language.vocabulary import count_words, encode_lines, read_tokenizer, size_of
-from small_texts import write_classes, write_lines
-
-CONTEXT = 10
-
-
-def principal(*words):
-    return CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "140"})
-
-
-@pytest.fixture(scope="session")
-def lines(tmp_path_factory):
-    return write_lines(tmp_path_factory.mktemp("lines"))
-
-
-@pytest.fixture(scope="session")
-def classes(tmp_path_factory):
-    return write_classes(tmp_path_factory.mktemp("classes"))
-
-
-def language_model(tokenizer):
-    torch.manual_seed(0)
-    rpc = {"form": "query", "layers": {"0": {"iterations": 3, "lam": 0.5, "preset": "paper"}}}
-    sizes = dict(context=CONTEXT, depth=2, embed_dim=16, num_heads=2, inner_dim=24, cutoffs=[10])
-    model = LanguageModel(LanguageConfig(vocab_size=size_of(tokenizer), attention="symmetric", rpc=rpc, **sizes))
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.2)
-    return model.eval()
-
-
-@pytest.fixture(scope="session")
-def language(lines, tmp_path_factory):
-    """The folder of a language model with an RPC layer."""
-    tokenizer = count_words(open_split(str(lines), "train", labelled=False).texts)
-    folder = tmp_path_factory.mktemp("models") / "language"
-    write_language_model(folder, language_model(tokenizer), tokenizer)
-    return folder
-
-
-@pytest.fixture(scope="session")
-def classifier(classes, tmp_path_factory):
-    tokenizer = count_words(open_split(str(classes), "train", labelled=True).texts)
-    model = LastPosition(language_model(tokenizer), 2)
-    torch.nn.init.normal_(model.classify.weight)
-    folder = tmp_path_factory.mktemp("models") / "classifier"
-    write_classifier(folder, model, tokenizer, Reading(classes=2, length=CONTEXT))
-    return folder
+from principal_attention.language.vocabulary import encode_lines, read_tokenizer
+from text_models import CONTEXT, language_model, principal
 
 
 def losses_by_definition(folder, inputs, targets):
@@ -319,56 +265,3 @@ def test_an_encoder_without_a_classifier_has_no_accuracy(classes, tmp_path):
     (tmp_path / "bert" / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcde"]))
     done = principal("evaluate", f"hf:{tmp_path / 'bert'}", "--data", classes, "--out", tmp_path / "out")
     assert (done.exit_code, "holds no classifier" in done.output) == (1, True)
-
-
-def test_another_models_vocabulary_is_refused(language, tmp_path):
-    shutil.copytree(language, tmp_path / "model")
-    count_words([" ".join(map(str, range(500)))]).save(str(tmp_path / "model" / "tokenizer.json"))
-    done = principal("generate", tmp_path / "model", "1 2")
-    assert (done.exit_code, "expected the tokenizer.json it was trained with" in done.output) == (1, True)
-
-
-def test_generate_goes_on_from_a_prompt(language):
-    how = ("generate", language, "A mill stood", "--tokens", 25)
-    cached, again, greedy = principal(*how), principal(*how, "--no-cache"), principal(*how, "--greedy")
-    assert cached.exit_code == 0, cached.output
-    assert cached.output == again.output != greedy.output
-    assert cached.output.startswith("A mill stood")
-    assert cached.output != principal(*how, "--seed", 1).output
-
-
-def test_generate_streams(language):
-    """Words come while later ones are still being computed: the pipe holds some long before the end."""
-    command = [
-        sys.executable,
-        "-W",
-        "ignore",
-        "-m",
-        "principal_attention",
-        "generate",
-        language,
-        "A mill",
-        "--tokens",
-        "20000",
-    ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"OMP_NUM_THREADS": "1"}) as process:
-        assert process.stdout.read(40).startswith(b"A mill")
-        assert process.poll() is None
-        process.kill()
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("{language}", " "), "the prompt has no word"),
-        (("{language}", "A", "--top-p", "0"), "top_p is 0"),
-        (("{language}", "A", "--temperature", "-1"), "temperature is -1"),
-        (("{classifier}", "A"), "expected a language model"),
-        (("/nowhere", "A"), "/nowhere holds no config.json"),
-    ],
-)
-def test_generate_answers_mistakes_with_a_sentence(language, classifier, words, said):
-    done = principal("generate", *(w.format(language=language, classifier=classifier) for w in words))
-    assert done.exit_code == 1
-    assert said in done.output
-    assert len(done.output.strip().splitlines()) == 1

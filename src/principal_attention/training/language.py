@@ -91,8 +91,8 @@ class LanguageTask:
         model.train(training)
         sums = torch.tensor([losses.sum(), len(losses)], dtype=torch.float64, device=device)
         total, count = accelerator.reduce(sums).tolist()
-        self.counted = int(count)
-        return {"perplexity": perplexity(total / count), "loss": total / count}
+        self.counted, self.last = int(count), {"perplexity": perplexity(total / count), "loss": total / count}
+        return self.last
 
     def watched(self) -> dict[str, float]:
         return self.language.statistics()
@@ -111,7 +111,7 @@ class LanguageTask:
         return [
             record(recipe.name, "perplexity", self.held_name, metric, value, n=self.counted, seed=recipe.seed,
                    protocol="segments")
-            for metric, value in self.evaluate(model, accelerator).items()
+            for metric, value in self.last.items()
         ]  # fmt: skip
 
     def save(self, folder: Path, model: nn.Module) -> None:
