@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import datasets
+import numpy as np
 import pytest
 
 from principal_attention._processes import Place
@@ -56,6 +57,21 @@ def test_an_incomplete_last_batch_is_left_out():
     assert Plan(examples=23, batch_size=4).epoch_steps == 5
     with pytest.raises(InputError, match="batch_size is 4 and there are 3 training examples"):
         Plan(examples=3, batch_size=4)
+
+
+def test_texts_of_like_length_come_together_and_short_ones_not_first():
+    lengths = tuple(np.random.default_rng(0).integers(1, 60, size=1000).tolist())
+    plan = Plan(examples=1000, batch_size=10, lengths=lengths)
+    epochs = [
+        [[index for index, _ in plan.shard(step, 0, 1)] for step in range(e * 100, e * 100 + 100)] for e in (0, 1)
+    ]
+    for batches in epochs:
+        assert sorted(index for batch in batches for index in batch) == list(range(1000))
+        read = sum(10 * max(lengths[index] for index in batch) for batch in batches)
+        assert read < 1.1 * sum(lengths)  # in batches at random it is about 1.8 times as much
+        means = [np.mean([lengths[index] for index in batch]) for batch in batches]
+        assert abs(np.corrcoef(means, range(100))[0, 1]) < 0.3  # three deviations of a hundred random pairs
+    assert not set(map(frozenset, epochs[0])) & set(map(frozenset, epochs[1]))  # no batch comes again
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 4, 6, 12])

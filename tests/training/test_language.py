@@ -9,12 +9,15 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from principal_attention._files import read_jsonl
+from principal_attention._processes import Place
 from principal_attention.cli.app import app
 from principal_attention.errors import InputError, LeakWarning
 from principal_attention.language.decode import Sampling, generate
 from principal_attention.language.folder import kind_of, read_classifier, read_language_model
 from principal_attention.language.load import load_classifier
 from principal_attention.language.vocabulary import decode, encode
+from principal_attention.recipes import read_recipe
+from principal_attention.training.texts import TextTask
 from small_texts import PARAGRAPH, QUICK_LANGUAGE, write_classes, write_lines
 
 SHORT = ("optimizer.lr=3e-3", "schedule.warmup_epochs=0", "training.batch_size=8")
@@ -210,6 +213,18 @@ def test_a_test_split_that_hides_its_classes_is_left_alone(quick, learn, tmp_pat
         quick(folder, f"data.source={data}", f"init_from={tmp_path / 'language'}", "schedule.epochs=1",
               recipe="text/sst2", base=())  # fmt: skip
         assert {e["case"] for e in read_jsonl(folder / "records.jsonl")} == {"train", "validation"}
+
+
+def test_texts_of_like_length_are_read_together(learn, classes, tmp_path):
+    learn(tmp_path / "language")
+    given = [f"data.source={classes}", f"init_from={tmp_path / 'language'}", "training.batch_size=8"]
+    read = {}
+    for by_length in (True, False):
+        task = TextTask(read_recipe("text/sst2", [*given, f"data.by_length={by_length}"]))
+        masks = [mask for _, mask, _ in task.batches(range(task.plan.epoch_steps), Place(0, 1))]
+        assert sum(int(mask.sum()) for mask in masks) == sum(map(len, task.splits["train"][0]))  # every text once
+        read[by_length] = sum(mask.numel() for mask in masks)
+    assert read[True] < 0.8 * read[False]  # lengths are even from 3 to 9: about 6 tokens a text instead of 9
 
 
 def test_padding_does_not_change_an_answer(learn, quick, classes, tmp_path):

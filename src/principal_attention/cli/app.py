@@ -38,7 +38,7 @@ def _root(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    pass
+    os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")  # of reading a file; downloads have their own
 
 
 @contextmanager

@@ -65,6 +65,7 @@ class Labelled(Data):
     label: str | None = None
     test: str | None = None  # measured once at the end; `test`, where it is there and not used for validation
     length: Count | None = None  # tokens of a text that are read; as many as the model can
+    by_length: bool = True  # train on texts of like length together, so that little is padded
     split: bool = False  # set punctuation apart, for texts that do not (our own models' words are between spaces)
 
 

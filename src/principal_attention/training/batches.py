@@ -21,6 +21,7 @@ class Plan:
     """The batches of a training: step s is the same set of examples and draws however it is divided.
 
     An epoch has as many examples as the data; with `repeats` each of a part of them comes several times in a batch.
+    With `lengths`, one an example, a batch holds examples of like length.
     """
 
     examples: int
@@ -28,6 +29,7 @@ class Plan:
     seed: int = 0
     repeats: int = 1
     shuffle: bool = True
+    lengths: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.examples < self.batch_size:
@@ -63,9 +65,25 @@ class Plan:
 def _order(plan: Plan, epoch: int) -> Any:
     wanted = plan.epoch_steps * plan.batch_size
     order = np.arange(plan.examples)
-    if plan.shuffle:
-        order = np.random.default_rng(words("order", plan.seed, epoch)).permutation(plan.examples)
-    return np.repeat(order, plan.repeats)[:wanted]
+    if not plan.shuffle:
+        return np.repeat(order, plan.repeats)[:wanted]
+    random = np.random.default_rng(words("order", plan.seed, epoch))
+    order = np.repeat(random.permutation(order), plan.repeats)[:wanted]
+    return order if plan.lengths is None else _alike(order, plan, random)
+
+
+def _alike(order: Any, plan: Plan, random: np.random.Generator) -> Any:
+    """The same examples, sorted by length in pools of some batches, and a pool's batches in random order.
+
+    An epoch has at least four pools where it can, so that not the same examples meet again and again.
+    """
+    lengths, size = np.array(plan.lengths), plan.batch_size * min(50, max(1, plan.epoch_steps // 4))
+    pools = []
+    for first in range(0, len(order), size):
+        pool = order[first : first + size]
+        batches = pool[np.argsort(lengths[pool], kind="stable")].reshape(-1, plan.batch_size)
+        pools.append(random.permutation(batches).ravel())
+    return np.concatenate(pools)
 
 
 def divide(plan: Plan, steps: range, place: Place, accumulate: int) -> tuple[list[tuple[int, int]], int]:

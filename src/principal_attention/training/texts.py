@@ -49,7 +49,8 @@ class TextTask:
             harden(self.model, **recipe.robustify.model_dump())
         self.names = {role: split.name for role, split in splits.items()}
         self.splits: dict[str, Labelled] = {role: self._tokens(split) for role, split in splits.items()}
-        self.plan = Plan(len(splits["train"]), recipe.training.batch_size, recipe.seed)
+        lengths = tuple(map(len, self.splits["train"][0])) if data.by_length else None
+        self.plan = Plan(len(splits["train"]), recipe.training.batch_size, recipe.seed, lengths=lengths)
         self.last: Accuracy | None = None
 
     def _tokens(self, split: Texts) -> Labelled:
