@@ -232,7 +232,7 @@ def test_names_that_contradict_are_refused(folder, trained, tmp_path):
 
 
 def test_a_hugging_face_classifier(folder, tmp_path):
-    from transformers import ViTConfig, ViTForImageClassification
+    from transformers import ViTConfig, ViTForImageClassification, ViTModel
 
     torch.manual_seed(0)
     config = ViTConfig(
@@ -249,6 +249,9 @@ def test_a_hugging_face_classifier(folder, tmp_path):
     model.save_pretrained(tmp_path / "rpc")
     assert Subject(f"hf:{tmp_path / 'rpc'}").pursues
     assert not Subject(f"hf:{tmp_path / 'hf'}").pursues
+    ViTModel(config, add_pooling_layer=False).save_pretrained(tmp_path / "headless")
+    said = principal(f"hf:{tmp_path / 'headless'}", "--data", folder, code=1)
+    assert "has no weights for classifier.weight: fine-tune it first" in said
 
 
 def test_other_data_of_the_same_name_are_other_cases(folder, trained, tmp_path):

@@ -68,6 +68,8 @@ def run_evaluate(model: str, out: Path | None, against: Path | None, batch_size:
     check_names([options["protocol"]], list(PROTOCOLS), "protocol for images")
     suites = check_names(options["suite"], SUITES, "suite")
     subject = Subject(model, accelerator.device)
+    if subject.classifier.missing:
+        raise InputError(f"{model} has no weights for {subject.classifier.missing[-1]}: fine-tune it first")
     folder = out or Path("runs") / f"evaluate-{subject.name}"
     groups = list(plan(subject, model, suites, accelerator.device, **options))
     console = Console()

@@ -32,6 +32,7 @@ class Classifier:
     view: View
     args: Mapping[str, Any]  # what the model's name was called with, for the card
     labels: tuple[str, ...] | None = None  # the names of the classes
+    missing: tuple[str, ...] = ()  # weights that were not in the folder and are random
 
     def save(self, folder: Path, model: nn.Module | None = None) -> None:
         """Weights and card into a folder, atomically; `model` may hold other weights of the same network."""

@@ -180,8 +180,8 @@ def _huggingface(folder: str, classes: int | None, args: dict[str, Any]) -> Clas
         raise InputError(f"a Hugging Face model takes no options here, but {sorted(args)[0]} was given")
     other = {} if classes is None else {"num_labels": classes, "ignore_mismatched_sizes": True}
     try:
-        network = AutoModelForImageClassification.from_pretrained(
-            folder, use_safetensors=True, trust_remote_code=False, **other
+        network, found = AutoModelForImageClassification.from_pretrained(
+            folder, use_safetensors=True, trust_remote_code=False, output_loading_info=True, **other
         )
     except Exception as wrong:  # the hub's, the file system's and the format's own words
         raise InputError(f"hf:{folder} cannot be opened: {str(wrong).strip().splitlines()[0]}") from wrong
@@ -193,7 +193,7 @@ def _huggingface(folder: str, classes: int | None, args: dict[str, Any]) -> Clas
     named = [str(name) for _, name in sorted(config.id2label.items())]
     labels = None if named == [f"LABEL_{i}" for i in range(len(named))] else tuple(named)
     view = View(config.image_size, channels, mean, std, config.num_labels, 1.0)
-    return Classifier(HuggingFace(network), view, {}, labels)
+    return Classifier(HuggingFace(network), view, {}, labels, missing=tuple(sorted(found["missing_keys"])))
 
 
 def _json(path: Path) -> dict[str, Any]:
