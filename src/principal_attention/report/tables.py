@@ -11,7 +11,8 @@ def for_terminal(rows: Rows, title: str) -> Table:
     table = Table(title=Text(title), box=SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left")
     for number, head in enumerate(rows[0]):
         numeric = all(row[number][:1] in "+-0123456789–" for row in rows[1:])
-        table.add_column(head, justify="right" if numeric else "left", overflow="fold", no_wrap=number == 0)
+        whole = number == 0 or (numeric and " " not in head)
+        table.add_column(head, justify="right" if numeric else "left", overflow="fold", no_wrap=whole)
     for row in rows[1:]:
         table.add_row(*map(Text, row))  # as they are: a name in brackets is no markup
     return table
