@@ -59,6 +59,20 @@ def test_stop_words_are_lower_case_and_matched_in_any():
 
 
 @pytest.mark.parametrize(
+    "line", ["I can't , won’t and ain't .", "I ca n't , wo n't and ai n't .", "I can 't , won ’t and ain 't ."]
+)
+def test_negated_auxiliaries_stay_however_they_are_spelled(line):
+    assert swap_words(line) == line
+    assert swap_words("they won") == f"they {REPLACEMENT}"  # the verb is none
+
+
+def test_a_share_that_binary_fractions_miss_is_not_rounded_down():
+    line = " ".join(f"word{i}" for i in range(100))
+    assert 0.29 * 100 < 29
+    assert len(swapped(line, swap_words(line, rate=0.29))) == 29
+
+
+@pytest.mark.parametrize(
     "word", ["it,", "the.", "(of", "don't", "isn’t", "I'm", "it's", "can't", "/><br", "<unk>", "[UNK]", "--"]
 )
 def test_texts_that_are_not_tokenised_keep_stop_words_and_marks_too(word):

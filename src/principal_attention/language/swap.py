@@ -24,25 +24,30 @@ _CLOSED_CLASSES = (
     although though while whereas whether unless when where why how """
     # auxiliaries, negation, particles
     """am is are was were be been being do does did doing done have has had having can could may might must shall
-    should will would ought not n't 's 'm 're 've 'll 'd s t too very just only then also again more most own same
-    few once now ca wo sha"""
+    should will would ought cannot not n't 's 'm 're 've 'll 'd s t too very just only then also again more most own
+    same few once now"""
 )
 STOP_WORDS = frozenset(_CLOSED_CLASSES.split())
-
-
-_CLITICS = ("n't", "'s", "'m", "'re", "'ve", "'ll", "'d")  # ca and wo are left of can't and won't
+_NEGATION = ("n't", "'t")  # only auxiliaries take it; texts have it in one with them, as "do n't" and as "don 't"
+_CLITICS = ("'s", "'m", "'re", "'ve", "'ll", "'d")
 _CORE = re.compile(r"\w(?:.*\w)?", re.DOTALL)
 
 
-def core(word: str) -> re.Match[str] | None:
+def core(word: str, following: str = "") -> re.Match[str] | None:
     """What of it may be swapped: without the punctuation around it; nothing of stop words, marks like @-@, <unk>, [UNK]
-    and <br />, or punctuation alone."""
+    and <br />, or punctuation alone. The word that follows tells an auxiliary by its negation."""
     found = _CORE.search(word)
     if found is None or "<" in word or ">" in word or (word[0], word[-1]) == ("[", "]"):
         return None
-    plain = found.group().lower().replace("’", "'")
+    plain = _plain(found.group())
+    if plain.endswith(_NEGATION) or _plain(following) in _NEGATION:
+        return None
     bare = next((plain.removesuffix(end) for end in _CLITICS if plain.endswith(end)), plain)
     return None if plain in STOP_WORDS or bare in STOP_WORDS or not any(map(str.isalnum, plain)) else found
+
+
+def _plain(word: str) -> str:
+    return word.lower().replace("’", "'")
 
 
 def swap_words(line: str, *, seed: int = 0, number: int = 0, rate: float = RATE) -> str:
@@ -51,12 +56,15 @@ def swap_words(line: str, *, seed: int = 0, number: int = 0, rate: float = RATE)
     if not 0 < rate <= 1:
         raise InputError(f"the share of words to swap is {rate}; expected more than 0, and at most 1")
     words = list(re.finditer(r"\S+", line))
+    following = [*(word.group() for word in words[1:]), ""]
     places = [
-        (word.start() + found.start(), word.start() + found.end()) for word in words if (found := core(word.group()))
+        (word.start() + found.start(), word.start() + found.end())
+        for word, after in zip(words, following, strict=False)
+        if (found := core(word.group(), after))
     ]
     if not places:
         return line
-    count = min(len(places), max(1, int(rate * len(words))))
+    count = min(len(places), max(1, int(rate * len(words) + 1e-9)))  # 0.29 · 100 is 29
     random = np.random.default_rng(random_words("swap", seed, number))
     pieces, at = [], 0
     for place in sorted(random.choice(len(places), count, replace=False)):
