@@ -1,5 +1,6 @@
 """`principal generate` as typed."""
 
+import io
 import os
 import shutil
 import subprocess
@@ -21,29 +22,30 @@ def test_generate_goes_on_from_a_prompt(language):
 
 
 def test_generate_streams(language):
-    """Words come while later ones are still being computed: the pipe holds some long before the end."""
-    command = [
-        sys.executable,
-        "-W",
-        "ignore",
-        "-m",
-        "principal_attention",
-        "generate",
-        language,
-        "A mill",
-        "--tokens",
-        "20000",
-    ]
+    """A pipe holds a few words at a time; were they kept until a buffer is full, it would be thousands of bytes."""
+    words = ("generate", language, "A mill", "--tokens", "20000")
+    command = [sys.executable, "-W", "ignore", "-m", "principal_attention", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"OMP_NUM_THREADS": "1"}) as process:
-        assert process.stdout.read(40).startswith(b"A mill")
-        assert process.poll() is None
+        pieces = [os.read(process.stdout.fileno(), 65536) for _ in range(3)]
+        assert b"".join(pieces).startswith(b"A mill ")
+        assert max(map(len, pieces)) < io.DEFAULT_BUFFER_SIZE // 4
         process.kill()
+
+
+def test_the_lines_of_a_prompt_are_read_as_lines(language):
+    added = {}
+    for prompt in ("A mill\n\nA mill", "A mill A mill"):
+        done = principal("generate", language, prompt, "--tokens", 40)
+        assert done.output.startswith(prompt)
+        added[prompt] = done.output.removeprefix(prompt)
+    assert len(set(added.values())) == 2  # the model is asked to go on from other tokens
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (("{language}", " "), "the prompt has no word"),
+        (("{language}", "caf\udce9"), "text 0 is not UTF-8"),
         (("{language}", "A", "--top-p", "0"), "top_p is 0"),
         (("{language}", "A", "--temperature", "-1"), "temperature is -1"),
         (("{classifier}", "A"), "expected a language model"),

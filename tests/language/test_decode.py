@@ -14,11 +14,12 @@ from small_models import KINDS
 SAMPLINGS = {"greedy": Sampling(0.0), "drawn": Sampling(1.0, seed=3), "top p": Sampling(0.8, 0.7, seed=4)}
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("how", SAMPLINGS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_cached_is_uncached_token_by_token(kind, how, build):
+def test_cached_is_uncached_token_by_token(kind, how, dtype, build):
     """Over the end of the context too, where both begin again from its second half."""
-    model = build(kind).double()
+    model = build(kind).to(dtype)
     found = [list(generate(model, [5, 9, 2], 60, SAMPLINGS[how], cached=cached)) for cached in (True, False)]
     assert found[0] == found[1]
     assert len(found[0]) == 60
@@ -107,3 +108,4 @@ def test_a_letter_of_several_bytes_comes_whole(tmp_path):
     prompt, rest = encode(bytes_, ["x", "猫é"])
     assert len(rest) == 5
     assert list(stream(bytes_, prompt, iter(rest))) == ["猫", "é"]
+    assert "".join(stream(bytes_, prompt, iter(rest[:4]))) == "猫\ufffd"  # it ends within a letter

@@ -15,6 +15,7 @@ from principal_attention.language.vocabulary import (
     decode,
     encode,
     encode_lines,
+    encode_prompt,
     end_of,
     read_tokenizer,
     size_of,
@@ -93,6 +94,19 @@ def test_what_is_no_tokenizer_is_refused(tmp_path):
         read_tokenizer(tmp_path)
     with pytest.raises(InputError, match="text 1 is None; expected a string"):
         encode(count_words(LINES), ["a", None])
+
+
+@pytest.mark.parametrize("text", ["the cat", "the cat\n", "the\n\ncat saw", "\n"])
+def test_a_prompt_is_what_the_same_text_is_in_training_but_for_its_end(text):
+    tokenizer = count_words(LINES)
+    found = encode_prompt(tokenizer, text)
+    assert decode(tokenizer, found) == text
+    assert [*found, end_of(tokenizer)] == encode_lines(tokenizer, text.split("\n")).tolist()
+
+
+def test_half_a_letter_is_refused():
+    with pytest.raises(InputError, match="text 1 is not UTF-8"):
+        encode(count_words(LINES), ["猫", b"caf\xe9".decode(errors="surrogateescape")])
 
 
 def test_a_text_of_many_lines_is_the_texts_of_its_lines():

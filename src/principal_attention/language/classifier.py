@@ -13,7 +13,9 @@ from torch import Tensor, nn
 from .model import LanguageModel
 from .vocabulary import encode, end_of
 
-_PIECES = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
+_BREAK = re.compile(r"<br */?>")
+_PIECES = re.compile(r"@[-.,]@|(?<=\w)'\w+|\w+|[^\w\s]")
+_INSIDE = re.compile(r"(?<=\w)-(?=\w)|(?<=\d)[.,](?=\d)")  # of a word or a number
 
 
 class LastPosition(nn.Module):
@@ -78,11 +80,14 @@ def pad(rows: Sequence[Sequence[int]], padding: int) -> tuple[Tensor, Tensor]:
     return tokens, mask
 
 
-def word_tokens(tokenizer: Tokenizer, texts: Sequence[str], *, length: int | None, split: bool) -> list[list[int]]:
-    """The first `length` tokens of each text; with `split`, punctuation is set apart first, as in WikiText and SST.
+def set_apart(text: str) -> str:
+    """As WikiText spells: "a well-known film, isn't it?<br />" becomes "a well @-@ known film , isn 't it ?"."""
+    plain = _BREAK.sub(" ", text).replace("’", "'")
+    return " ".join(_PIECES.findall(_INSIDE.sub(r" @\g<0>@ ", plain)))
 
-    A text without any is its end alone.
-    """
+
+def word_tokens(tokenizer: Tokenizer, texts: Sequence[str], *, length: int | None, split: bool) -> list[list[int]]:
+    """The first `length` tokens of each text, with `split` in WikiText's spelling; of a text without any, its end."""
     if split:
-        texts = [" ".join(_PIECES.findall(text)) for text in texts]
+        texts = list(map(set_apart, texts))
     return [found[:length] or [end_of(tokenizer)] for found in encode(tokenizer, texts)]

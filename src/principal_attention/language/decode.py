@@ -81,3 +81,5 @@ def stream(tokenizer: Tokenizer, prompt: Sequence[int], tokens: Iterator[int]) -
             yield text[told:]
             found = found[-KEPT:]  # what is told of a token depends on few before it
             told = len(decode(tokenizer, found))
+    if rest := decode(tokenizer, found)[told:]:  # it ended within a letter
+        yield rest

@@ -76,6 +76,8 @@ def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise InputError(f"text {number} is {text!r}; expected a string")
+        if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise InputError(f"text {number} is not UTF-8")
     return [found.ids for found in tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
 
 
@@ -86,6 +88,13 @@ def encode_lines(tokenizer: Tokenizer, lines: Sequence[str]) -> Tensor:
         found = encode(tokenizer, lines[first : first + 10_000])
         parts.append(np.fromiter((token for line in found for token in (*line, end)), dtype=np.int32))
     return torch.from_numpy(np.concatenate(parts))
+
+
+def encode_prompt(tokenizer: Tokenizer, text: str) -> list[int]:
+    """A text that is not ended yet: the end of a line stands between its lines alone. `decode` turns it back."""
+    first, *others = encode(tokenizer, text.split("\n"))
+    end = end_of(tokenizer)
+    return first + [token for line in others for token in (end, *line)]
 
 
 def decode(tokenizer: Tokenizer, tokens: Sequence[int]) -> str:
