@@ -42,7 +42,7 @@ def _sentence(error: Any, kind: type[Section]) -> str:
     message = error["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     if error["type"] == "value_error":
         return f"{where}: {message}" if where else message
-    return f"{where} is {error['input']!r}; expected {message}"
+    return f"{where or 'its content'} is {error['input']!r}; expected {message}"
 
 
 def _section(kind: type[BaseModel], place: list[str]) -> type[BaseModel]:

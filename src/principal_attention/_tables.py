@@ -16,7 +16,7 @@ VALIDATION = ("validation", "val", "valid", "dev", "test")  # what the second sp
 class Table(NamedTuple):
     """A split before its columns are looked at."""
 
-    rows: Any  # a Dataset, or an IterableDataset when streaming
+    rows: Any  # a Dataset, an IterableDataset when streaming, or nothing in an empty file
     length: int | None  # None: a stream that does not say
 
 
@@ -27,12 +27,18 @@ def open_tables(
     source: str, subset: str | None, names: Iterable[str], *, expected: str, streaming: bool = False,
     other: Callable[[Path, tuple[str, ...]], Tables | None] | None = None,
 ) -> Tables:  # fmt: skip
-    """All splits of a source. `other` opens what is not parquet; `expected` says what may be there."""
+    """All splits of a source. `other` opens what is not parquet; `expected` says what may be there.
+
+    A subset is a configuration on the hub, given by itself or as NAME:SUBSET, or a folder of that name in a folder.
+    """
     path, names = Path(source).expanduser(), tuple(names)
     if not path.exists():
         if path.is_absolute() or source.startswith((".", "~")):
             raise InputError(f"there is nothing at {source}; expected {expected}")
-        return from_hub(source, subset, streaming=streaming)
+        name, _, told = source.partition(":")
+        return from_hub(name, told or subset, streaming=streaming)
+    if subset is not None and (path / subset).is_dir():
+        path = path / subset
     if path.is_file() and path.suffix != ".parquet":
         raise InputError(f"{source} is a file but not parquet; expected {expected}")
     if other is not None and path.is_dir() and (found := other(path, names)) is not None:
@@ -78,13 +84,16 @@ def from_hub(name: str, subset: str | None = None, *, streaming: bool = False) -
 
 def from_parquet(source: str, files: dict[str, list[str]], *, streaming: bool = False) -> Tables:
     """Each split by itself: opened together, all would get the class names of the first."""
-    return {
-        name: Table(
-            _load(source, "parquet", None, streaming=streaming, data_files=found, split="train"),
-            sum(pyarrow.parquet.read_metadata(file).num_rows for file in found),
-        )
-        for name, found in files.items()
-    }
+
+    def table(found: list[str]) -> Table:
+        try:
+            length = sum(pyarrow.parquet.read_metadata(file).num_rows for file in found)
+        except (OSError, pyarrow.ArrowException) as wrong:
+            raise InputError(f"{source} cannot be opened: {wrong}") from wrong
+        options = {"streaming": streaming, "data_files": found, "split": "train"}
+        return Table(_load(source, "parquet", None, **options) if length else None, length)
+
+    return {name: table(found) for name, found in files.items()}
 
 
 def parquet_files(path: Path, names: Iterable[str] = ()) -> dict[str, list[str]]:

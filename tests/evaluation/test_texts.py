@@ -115,10 +115,10 @@ def table(folder, texts, labels, names=None):
 
 
 def test_classes_are_matched_by_name(classifier, classes, tmp_path):
-    """Data that number the same classes otherwise are the same data."""
+    """Data that number the same classes otherwise, or write them otherwise, are the same data."""
     split = open_split(str(classes), labelled=True)
     model, tokenizer, reading = read_classifier(classifier)
-    named = reading.model_copy(update={"labels": ["winter", "spring"]})
+    named = reading.model_copy(update={"labels": ["WINTER", "SPRING"]})
     write_classifier(tmp_path / "model", model, tokenizer, named)
     same = table(tmp_path / "same", split.texts, split.labels, ["winter", "spring"])
     turned = table(tmp_path / "turned", split.texts, [1 - label for label in split.labels], ["spring", "winter"])
@@ -130,7 +130,7 @@ def test_classes_are_matched_by_name(classifier, classes, tmp_path):
     assert found[0] == found[1]
     other = table(tmp_path / "other", split.texts, split.labels, ["autumn", "spring"])
     done = principal("evaluate", tmp_path / "model", "--data", other, "--out", tmp_path / "out")
-    assert "has a class 'autumn'; expected some of winter, spring" in done.output
+    assert "has a class 'autumn'; expected some of WINTER, SPRING" in done.output
 
 
 def test_other_labels_or_another_way_of_reading_are_measured_again(classifier, classes, tmp_path):
@@ -213,6 +213,9 @@ def test_two_classifiers_are_compared_text_by_text(classifier, classes, tmp_path
     ("words", "said"),
     [
         (("{language}",), "--data is missing"),
+        (("{lines}/nowhere", "--suite", "perplexity"), "expected timm:NAME@weights, hf:FOLDER or the folder of a"),
+        (("{half}", "--stride", "3"), "has not finished; continue it with: principal train"),
+        (("{language}", "--data", "{lines}", "--swap-rate", "0.5"), "--swap-rate are for --suite word_swap"),
         (("{language}", "--data", "{lines}", "--suite", "attacks"), "no suite of language models 'attacks'"),
         (("{language}", "--data", "{lines}", "--eps", "1/255"), "--eps is for models of images"),
         (
@@ -243,7 +246,10 @@ def test_mistakes_are_one_sentence(language, classifier, lines, classes, tmp_pat
     before = tmp_path / "before"
     if "{before}" in words:
         principal("evaluate", language, "--data", lines, "--limit", 5, "--out", before)
-    names = dict(language=language, classifier=classifier, lines=lines, classes=classes, before=before)
+    half = tmp_path / "half"
+    half.mkdir()
+    (half / "recipe.yaml").touch()
+    names = dict(language=language, classifier=classifier, lines=lines, classes=classes, before=before, half=half)
     filled = [w.format(**names) for w in words]
     done = principal("evaluate", *filled, "--out", tmp_path)
     assert done.exit_code == 1

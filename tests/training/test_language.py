@@ -15,6 +15,7 @@ from principal_attention.errors import InputError, LeakWarning
 from principal_attention.language.decode import Sampling, generate
 from principal_attention.language.folder import kind_of, read_classifier, read_language_model
 from principal_attention.language.load import load_classifier
+from principal_attention.language.texts import open_splits
 from principal_attention.language.vocabulary import decode, encode
 from principal_attention.recipes import read_recipe
 from principal_attention.training.texts import TextTask
@@ -187,6 +188,48 @@ def test_another_vocabulary_is_refused_on_resuming(learn, tmp_path):
         learn(tmp_path, resume=True)
 
 
+def test_other_texts_are_refused_on_resuming(quick, learn, tmp_path):
+    learn(tmp_path / "language", "schedule.epochs=1", "schedule.warmup_epochs=0")
+    data = write_classes(tmp_path)
+    words = (f"data.source={data}", f"init_from={tmp_path / 'language'}", "training.batch_size=8")
+    quick(tmp_path / "run", *words, stop_after=3, recipe="text/sst2", base=())
+    rows = datasets.Dataset.from_parquet(str(data / "train.parquet"), cache_dir=str(tmp_path / "cache")).to_dict()
+    datasets.Dataset.from_dict(rows | {"label": [1 - x for x in rows["label"]]}).to_parquet(data / "train.parquet")
+    with pytest.raises(InputError, match="are not those that the run in"):
+        quick(tmp_path / "run", *words, resume=True, recipe="text/sst2", base=())
+
+
+def test_a_stopped_classifier_ends_where_an_unbroken_one_does(quick, learn, classes, tmp_path):
+    learn(tmp_path / "language", "schedule.epochs=1", "schedule.warmup_epochs=0", recipe="wikitext_small/smoe")
+    words = (
+        f"data.source={classes}",
+        f"init_from={tmp_path / 'language'}",
+        "training.batch_size=8",
+        "schedule.epochs=2",
+    )
+    for name, stop in (("whole", None), ("broken", 5)):
+        quick(tmp_path / name, *words, stop_after=stop, recipe="text/rpc_sst2", base=())
+    quick(tmp_path / "broken", *words, resume=True, recipe="text/rpc_sst2", base=())
+    whole, broken = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "broken"))
+    assert all(torch.equal(whole[name], broken[name]) for name in whole)
+
+
+def test_held_out_texts_can_be_measured_by_their_name(quick, learn, classes, tmp_path):
+    learn(tmp_path / "language", "schedule.epochs=1", "schedule.warmup_epochs=0")
+    words = (f"data.source={classes}", f"init_from={tmp_path / 'language'}", "schedule.epochs=1")
+    quick(tmp_path / "run", *words, "data.holdout=30", recipe="text/sst2", base=())
+    done = CliRunner().invoke(
+        app, ["evaluate", str(tmp_path / "run"), "--split", "holdout", "--out", str(tmp_path / "out")]
+    )
+    assert done.exit_code == 0, done.output
+    assert str(tmp_path / "out") in done.output.replace("\n", "")
+    trained, found = (
+        [e["value"] for e in read_jsonl(folder / "records.jsonl") if e["metric"] == "top1" and e["n"] == 30]
+        for folder in (tmp_path / "run", tmp_path / "out")
+    )
+    assert trained == found
+
+
 def test_classes_are_numbered_as_in_training(quick, learn, tmp_path):
     learn(tmp_path / "language", "schedule.epochs=1", "schedule.warmup_epochs=0", recipe="wikitext_small/symlm")
     data = tmp_path / "data"
@@ -288,6 +331,29 @@ def test_an_encoder_of_transformers_through_the_same_recipe(quick, classes, bert
     assert measured.exit_code == 0, measured.output
     (found,) = read_jsonl(tmp_path / "measured/records.jsonl")
     assert found["value"] == pytest.approx(done.metrics["top1"])  # what was saved is what was trained
+
+
+def test_data_with_a_single_class_or_without_a_row_are_refused(quick, learn, tmp_path):
+    learn(tmp_path / "language", "schedule.epochs=1", "schedule.warmup_epochs=0")
+    how = (f"data.source={tmp_path}", f"init_from={tmp_path / 'language'}")
+    for counts, said in (((40, 5), "have one class; expected two"), ((40, 0), "the split validation of .* is empty")):
+        for split, count in zip(("train", "validation"), counts, strict=True):
+            features = datasets.Features({"sentence": datasets.Value("string"), "label": datasets.Value("int64")})
+            rows = datasets.Dataset.from_dict({"sentence": ["a mill"] * count, "label": [0] * count}, features)
+            rows.to_parquet(tmp_path / f"{split}.parquet")
+        with pytest.raises(InputError, match=said):
+            quick(tmp_path / "run", *how, recipe="text/sst2", base=())
+
+
+def test_a_subset_is_a_folder_in_a_folder(quick, lines, tmp_path):
+    for name, texts in (("first", ["one two three four"] * 30), ("second", ["five six seven eight"] * 30)):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        for split in ("train", "validation"):
+            datasets.Dataset.from_dict({"text": texts}).to_parquet(tmp_path / "data" / name / f"{split}.parquet")
+    found = open_splits(str(tmp_path / "data"), labelled=False, subset="second")
+    assert {role: set(split.texts) for role, split in found.items()} == {
+        "train": {"five six seven eight"}, "validation": {"five six seven eight"},
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

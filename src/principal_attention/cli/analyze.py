@@ -9,7 +9,7 @@ from ..analysis.inputs import ImageInputs, Inputs, TextInputs
 from ..analysis.run import Options, analyze
 from ..analysis.verdicts import judge
 from ..errors import InputError
-from ..evaluation.subject import Subject
+from ..evaluation.subject import Subject, check_finished
 from ..language.load import reads_text
 from ..report.kernel_pca import RANGE, metric_rows, verdict_lines, write_report
 from ..report.tables import for_terminal
@@ -41,6 +41,7 @@ def run_analyze(
 def open_inputs(
     model: str, data: str | None, split: str | None, count: int, *, column: str | None = None, pack: int | None = None
 ) -> Inputs:
+    check_finished(model)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if reads_text(model):
         if data is None:

@@ -153,7 +153,8 @@ def evaluate(
         str, typer.Option(help="Of clean, corruptions, attacks, ood; for texts of clean or perplexity, word_swap.")
     ] = "clean",
     data: Annotated[
-        str | None, typer.Option(help="Hub name, parquet or image folder; for a run, its own held-out examples.")
+        str | None,
+        typer.Option(help="Hub NAME or NAME:SUBSET, parquet or image folder; for a run, its own held-out examples."),
     ] = None,
     split: Annotated[str | None, typer.Option(help="Of the data; else what it has for validation.")] = None,
     column: Annotated[str | None, typer.Option(help="Of texts, where the data have several.")] = None,
@@ -214,7 +215,8 @@ def evaluate(
 def analyze(
     model: Annotated[str, typer.Argument(help="A run's folder, timm:NAME, timm:NAME@WEIGHTS or hf:FOLDER.")],
     data: Annotated[
-        str | None, typer.Option(help="Hub name, parquet or image folder; for a run, its own held-out images.")
+        str | None,
+        typer.Option(help="Hub NAME or NAME:SUBSET, parquet or image folder; for a run, its own held-out images."),
     ] = None,
     split: Annotated[str | None, typer.Option(help="Of the data; else what it has for validation.")] = None,
     images: Annotated[int, typer.Option("--images", "--texts", min=1, help="How many images or texts.")] = 100,

@@ -29,7 +29,7 @@ from ..evaluation.outcomes import Outcomes, Result, read_settings
 from ..evaluation.protocols import GRADIENTS, PROTOCOLS
 from ..evaluation.published import SETS, find_sets, negative_case, open_imagenet_c, open_set, set_case
 from ..evaluation.run import Evaluation, Group, evaluate
-from ..evaluation.subject import Subject
+from ..evaluation.subject import Subject, check_finished
 from ..evaluation.summary import summarise
 from ..language.load import reads_text
 from ..language.swap import RATE
@@ -49,6 +49,7 @@ NORMS = {"linf": "eps", "l2": "eps_l2", "l1": "eps_l1"}
 
 
 def run_evaluate(model: str, out: Path | None, against: Path | None, batch_size: int, **options: Any) -> None:
+    check_finished(model)
     for name in LISTS:
         options[name] = parse(options[name])
     if against is not None:

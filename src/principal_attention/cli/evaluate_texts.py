@@ -25,7 +25,8 @@ from ..evaluation.texts import (
     token_rows,
 )
 from ..language import folder as ours
-from ..language.texts import Texts, open_split, open_splits
+from ..language.swap import RATE
+from ..language.texts import HELD, Texts, open_split, open_splits
 from ..recipes import LanguageRecipe, TextRecipe, read_recipe
 from ..report.evaluation import accuracy_rows, perplexity_rows
 from ..report.tables import for_terminal
@@ -60,6 +61,8 @@ def run_evaluate_texts(
         suites = check_names(suites, ("clean", "word_swap"), "suite of text classifiers")
         subject = ClassifierSubject(model, accelerator.device)
         groups, size = _classes(subject, model, suites, **options), batch_size
+    if "word_swap" not in suites and (options["swap"], options["swap_rate"]) != ("both", RATE):
+        raise InputError("--swap and --swap-rate are for --suite word_swap")
     folder = out or Path("runs") / f"evaluate-{subject.name}"
     with make_progress() as bar:
         found = evaluate(
@@ -74,6 +77,7 @@ def run_evaluate_texts(
             console.print(for_terminal(rows, subject.name))
         if options["log_probs"]:
             _write_tokens(folder, found, subject, console)
+        console.print(f"per-text outcomes and records: {folder}", highlight=False, markup=False, soft_wrap=True)
     return found
 
 
@@ -93,7 +97,7 @@ def open_data(model: str, *, labelled: bool, **options: Any) -> tuple[Texts, str
     how |= {"subset": given.subset, "text": options["column"] or given.text}
     if labelled:
         how["label"] = options["label"] or given.label
-    if split is not None:
+    if split is not None and not (split == HELD and given.holdout):
         found = open_split(given.source, split, **how)
     else:
         found = open_splits(

@@ -10,6 +10,7 @@ from ..errors import InputError
 from ..modules import RPC
 from ..vision.models.classifier import Classifier
 from ..vision.models.load import load_classifier
+from ..vision.models.vit import CARD
 from .pixels import OnPixels
 
 
@@ -47,13 +48,25 @@ def fingerprint(network: nn.Module, *used: object) -> str:
     return seen.hexdigest()[:16]
 
 
+def check_finished(model: str) -> None:
+    """Whether there is a model at all, before anything is asked of its kind."""
+    folder = Path(model).expanduser()
+    if model.startswith(("timm:", "hf:")) or (folder / CARD).is_file():
+        return
+    if (folder / "recipe.yaml").is_file():
+        raise InputError(f"the run in {model} has not finished; continue it with: principal train {model} --resume")
+    raise _no_model(model)
+
+
+def _no_model(model: str) -> InputError:
+    return InputError(f"the model is {model}; expected timm:NAME@weights, hf:FOLDER or the folder of a finished run")
+
+
 def name_of(model: str) -> str:
     """How records call it: a timm model by its name, a folder by its own."""
     if model.startswith("timm:"):
         return model.removeprefix("timm:").partition("@")[0]
     name = Path(model.removeprefix("hf:")).expanduser().resolve().name
     if not name:
-        raise InputError(
-            f"the model is {model!r}; expected timm:NAME@weights, hf:FOLDER or the folder of a finished run"
-        )
+        raise _no_model(repr(model))
     return name

@@ -73,7 +73,9 @@ class SparseExperts(nn.Module):
             return tokens
         sorted_ = torch.cat(answers)
         slots = torch.zeros_like(sorted_).index_copy(0, order, sorted_).unflatten(0, (-1, self.top_k))  # (M, k, dim)
-        return (slots * top.softmax(-1).unsqueeze(-1).to(slots.dtype)).sum(1)
+        # one score alone would always weigh 1, and its router never learn: it weighs what it does among all
+        shares = top.softmax(-1) if self.top_k > 1 else scores.softmax(-1).gather(-1, chosen)
+        return (slots * shares.unsqueeze(-1).to(slots.dtype)).sum(1)
 
     def _expert(
         self, tokens: Tensor, rows: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor

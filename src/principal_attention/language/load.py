@@ -134,7 +134,10 @@ def build_language_model(
 def build_classifier(
     init_from: str, classes: int, *, length: int | None = None, mark: bool = False, split: bool = False
 ) -> TextClassifier:
-    """A pretrained model with a new last layer: the run of a language model, or hf:FOLDER."""
+    """A pretrained model with a new last layer: the run of a language model, or hf:FOLDER.
+
+    A classifier of transformers that has as many classes already keeps its layer, to be trained further.
+    """
     if init_from.startswith("hf:"):
         if mark or split:
             raise InputError("mark and data.split are for our own language models, not for hf:")

@@ -24,13 +24,13 @@ class Texts:
         """With its classes numbered as these names are, where both have names."""
         if self.classes is None or names is None or self.classes == names:
             return self
-        unknown = [name for name in self.classes if name not in names]
-        if unknown:
-            raise InputError(
-                f"the split {self.name} has a class {unknown[0]!r}; expected some of {', '.join(names[:5])}"
-            )
+        known = {name.strip().casefold(): number for number, name in enumerate(names)}
+        numbers = [known.get(name.strip().casefold(), -1) for name in self.classes]
+        if -1 in numbers:
+            unknown = self.classes[numbers.index(-1)]
+            raise InputError(f"the split {self.name} has a class {unknown!r}; expected some of {', '.join(names[:5])}")
         assert self.labels is not None
-        return replace(self, labels=[names.index(self.classes[n]) if n >= 0 else n for n in self.labels], classes=names)
+        return replace(self, labels=[numbers[n] if n >= 0 else n for n in self.labels], classes=names)
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -79,6 +79,7 @@ def open_splits(
     return {role: _limited(split.numbered_as(names), limit) for role, split in found.items()}
 
 
+HELD = "holdout"  # the split that is taken of the training texts
 _EXPECTED = "a parquet file with a column of texts, or a folder of them"
 _STRINGS = ("string", "large_string")
 MOST_CLASSES = 100_000  # a column with larger numbers holds something else
@@ -121,7 +122,7 @@ def _hold_out(split: Texts, count: int) -> tuple[Texts, Texts]:
     if not 0 < count < len(split):
         raise InputError(f"data.holdout is {count}; expected less than the {len(split)} texts of {split.name}")
     mixed = np.random.default_rng(0).permutation(len(split))  # of its own seed: the same texts in every run
-    return _chosen(split, sorted(mixed[count:])), replace(_chosen(split, sorted(mixed[:count])), name="holdout")
+    return _chosen(split, sorted(mixed[count:])), replace(_chosen(split, sorted(mixed[:count])), name=HELD)
 
 
 def _limited(split: Texts, limit: int | None) -> Texts:

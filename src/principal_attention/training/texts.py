@@ -1,5 +1,6 @@
 """Classes of texts as a task of the engine."""
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import torch.nn.functional as F
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from .._files import filling
+from .._files import filling, write_text
 from .._processes import Place
 from .._random import seed_all
 from ..errors import InputError
@@ -23,6 +24,7 @@ from ..language.texts import Texts, class_count, open_splits
 from ..recipes import TextRecipe
 from .batches import Plan, divide
 
+DIGEST = "data.sha256"  # in a run's folder: of what it is trained and measured on
 Labelled = tuple[list[list[int]], list[int]]  # tokens and classes
 
 
@@ -33,7 +35,8 @@ class TextTask:
             data.source, labelled=True, train=data.train, validation=data.validation, test=data.test,
             holdout=data.holdout, subset=data.subset, limit=data.limit, text=data.text, label=data.label,
         )  # fmt: skip
-        classes = class_count(splits.values())
+        if (classes := class_count(splits.values())) < 2:
+            raise InputError(f"all texts of {data.source} have one class; expected two at least")
         for split in splits.values():
             if (lowest := min(split.labels or [0])) < 0:
                 raise InputError(f"the split {split.name} has the label {lowest}; expected from 0")
@@ -90,9 +93,16 @@ class TextTask:
     def watched(self) -> dict[str, float]:
         return {} if self.language is None else self.language.statistics()
 
-    def check(self, folder: Path) -> None: ...
+    def check(self, folder: Path) -> None:
+        kept = folder / DIGEST
+        if kept.exists() and kept.read_text(encoding="utf-8").strip() != self._digest():
+            raise InputError(f"the texts or their tokens are not those that the run in {folder} began with")
 
-    def begin(self, folder: Path) -> None: ...
+    def begin(self, folder: Path) -> None:
+        write_text(folder / DIGEST, self._digest() + "\n")
+
+    def _digest(self) -> str:
+        return hashlib.sha256(repr((self.splits, self.classifier.labels)).encode()).hexdigest()
 
     def finish(self, model: nn.Module, accelerator: Accelerator) -> list[dict[str, Any]]:
         """Accuracy on every split there is; on the validation texts it is known already."""

@@ -123,14 +123,14 @@ def _images(path: Path, names: tuple[str, ...]) -> Tables | None:
 
 def _split(tables: Tables, name: str, source: str, *, image: Any, label: Any, streaming: Any) -> Split:
     rows, length = tables[choose(tables, name, source)]
+    if length == 0:
+        raise InputError(f"the split {name} of {source} is empty")
     if rows.features is None:
         rows = rows._resolve_features()  # a stream without a schema tells its types with its first rows
     features = rows.features
     images = [name for name, feature in features.items() if _is_image(feature)]
     image = pick_column(image, features, images, what="image", option="data.image", kind="an image")
     label, classes = label_column(features, label)
-    if length == 0:
-        raise InputError(f"the split {name} of {source} is empty")
     if streaming and isinstance(rows, datasets.Dataset):
         rows = rows.to_iterable_dataset()
     rows = rows.select_columns([image, label]).cast_column(image, datasets.Image(decode=False))
