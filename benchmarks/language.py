@@ -55,6 +55,11 @@ def train(folder: Path, *words: object) -> None:
         principal("train", *words, "--out", folder, "--resume")
 
 
+def measure(out: Path, *words: object) -> None:
+    if not (out / "records.jsonl").exists():
+        principal("evaluate", *words, "--out", out)
+
+
 def value(folder: Path, metric: str, **wanted: object) -> float:
     found = [
         each["value"]
@@ -77,23 +82,23 @@ def wrapped(text: str) -> str:
     return textwrap.fill(" ".join(text.split()), 120, break_on_hyphens=False)
 
 
-def compared(found: Found, against: Callable[[str], str | None], scale: float) -> Rows:
-    """A row a model: mean ± deviation over the seeds, and the paired difference to its own baseline."""
+def compared(found: Found, against: Callable[[str], str | None], scale: float) -> Lines:
+    """Two tables, a row a model: mean ± deviation over the seeds, and the paired difference to its own baseline."""
     columns = list(next(iter(found.values())))
-    rows = [["model", *columns, *(f"difference, {column}" for column in columns)]]
-    for name, values in found.items():
-        base = against(name)
-        row = [name, *(_spread(values[column], scale) for column in columns)]
+    values: Rows = [["model", *columns]]
+    differences: Rows = [["difference", *columns]]
+    for name, its in found.items():
+        values.append([name, *(_spread(its[column], scale) for column in columns)])
+        if (base := against(name)) is None:
+            continue
+        row = [f"{name} to {base}"]
         for column in columns:
-            if base is None:
-                row.append("–")
-                continue
-            change = paired([scale * x for x in values[column]], [scale * x for x in found[base][column]])
-            low, high = f"{change.low:+.1f}", f"{change.high:+.1f}"
-            told = "" if change.beyond_noise else ", within noise"
-            row.append(f"{change.mean:+.1f} ({low} to {high}){told}")
-        rows.append(row)
-    return rows
+            change = paired([scale * x for x in its[column]], [scale * x for x in found[base][column]])
+            interval = f"{change.low:+.1f} to {change.high:+.1f}" if change.deviation else "the same in every seed"
+            told = ", within noise" if change.deviation and not change.beyond_noise else ""
+            row.append(f"{change.mean:+.1f} ({interval}){told}")
+        differences.append(row)
+    return [for_markdown(values), "", for_markdown(differences), ""]
 
 
 def _spread(values: Sequence[float], scale: float) -> str:
@@ -108,14 +113,11 @@ def lm(data: Path) -> Lines:
             train(run, recipe, f"data.source={data / 'wikitext-103'}", f"seed={seed}")
             for split in ("validation", "test"):
                 measured = run / f"evaluate-{split}"
-                principal(
-                    "evaluate", run, "--data", data / "wikitext-103", "--split", split, "--suite",
-                    "perplexity,word_swap", "--stride", STRIDE, "--out", measured,
-                )  # fmt: skip
+                measure(measured, run, "--data", data / "wikitext-103", "--split", split, "--suite",
+                        "perplexity,word_swap", "--stride", STRIDE)  # fmt: skip
                 for suite, told in (("perplexity", split), ("word_swap", f"{split}, swapped")):
                     found[name].setdefault(told, []).append(value(measured, "perplexity", suite=suite))
     unknown = value(measured, "unknown_share", suite="perplexity")
-    rows = compared(found, lambda name: None if name == "Symlm" else "Symlm", 1.0)
     return [
         "## Language models", "", stamp("lm"), "",
         wrapped(f"""The small recipes `wikitext_small/…` (4 layers of 128, RPC-Attention in the first, n = 4, λ = 4,
@@ -124,14 +126,15 @@ def lm(data: Path) -> Lines:
             swapped: 1.5% of the words are "AAA", in inputs and targets. {100 * unknown:.0f}% of the test text
             is `<unk>`, so the numbers compare with nothing but each other. Mean ± standard deviation over
             seeds; differences to Symlm of the same seed with Student's 95% interval. Lower is better."""), "",
-        for_markdown(rows), "",
-        "With the global mu every token sees later ones through mu, those it is asked to predict among them.", "",
+        *compared(found, lambda name: None if name == "Symlm" else "Symlm", 1.0),
+        wrapped("""With the global mu every token of a window sees later ones through mu, in training those it is asked
+            to predict among them; here the last one of a window is spared that, and those before it are not."""), "",
     ]  # fmt: skip
 
 
 def finetuned(folder: Path) -> dict[str, float]:
     """Accuracy of a finished classifier on the validation sentences, clean and swapped."""
-    principal("evaluate", folder, "--suite", "clean,word_swap", "--out", folder / "evaluate")
+    measure(folder / "evaluate", folder, "--suite", "clean,word_swap")
     told = {"clean": "clean", "word_swap": "swapped"}
     found = {name: value(folder / "evaluate", "top1", suite=suite) for suite, name in told.items()}
     return {"train": value(folder, "top1", case="train"), **found}
@@ -154,7 +157,7 @@ def minilm(data: Path) -> Lines:
             RPC-Attention is put into all layers before: preset `paper` with n = 2 and λ = 3, or `cleaned` with
             n = 4 and λ = 0.5. Top-1 in %, mean ± standard deviation over seeds; differences to MiniLM of the same
             seed in points with Student's 95% interval."""), "",
-        for_markdown(compared(found, lambda name: None if name == "MiniLM" else "MiniLM", 100.0)), "",
+        *compared(found, lambda name: None if name == "MiniLM" else "MiniLM", 100.0),
     ]  # fmt: skip
 
 
@@ -172,17 +175,16 @@ def smoe(data: Path) -> Lines:
                   "schedule.epochs=3")  # fmt: skip
             run = OUT / f"{pretrained}-{finetuning}-{seed}"
             train(run, f"text/{finetuning}", f"data.source={data / 'sst2'}", f"init_from={before}", SENTENCES,
-                  f"seed={seed}", "optimizer.lr=1e-3")  # fmt: skip
+                  f"seed={seed}", "optimizer.lr=1e-3", "schedule.epochs=3")  # fmt: skip
             for column, x in finetuned(run).items():
                 found[name].setdefault(column, []).append(x)
     return [
         "## Mixtures of experts on SST-2", "", stamp("smoe"), "",
-        wrapped("""`wikitext_small/smoe` and `symsmoe` (3 layers of 128, 16 experts, top 2) after 3 epochs, then 5
-            epochs on 10,000 sentences (recipes `text/sst2` and `text/rpc_sst2` with a rate of 1e-3:
+        wrapped("""`wikitext_small/smoe` and `symsmoe` (3 layers of 128, 16 experts, top 2) after 3 epochs, then
+            on 10,000 sentences (recipes `text/sst2` and `text/rpc_sst2`, but for 3 epochs at a rate of 1e-3:
             RPC-Attention comes in at fine-tuning, n = 2, λ = 3, all layers). Top-1 in %; differences to the
             same model without RPC-Attention."""), "",
-        for_markdown(compared(found, without, 100.0)),
-        "",
+        *compared(found, without, 100.0),
     ]  # fmt: skip
 
 
