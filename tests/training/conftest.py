@@ -14,6 +14,7 @@ from principal_attention.recipes import read_recipe
 from principal_attention.training import train
 from principal_attention.training.logs import RunLog
 from runs import QUICK
+from small_texts import QUICK_LANGUAGE, write_classes, write_lines
 
 
 @pytest.fixture
@@ -58,5 +59,25 @@ def principal():
         if start:
             return subprocess.Popen(command, start_new_session=True, **options)
         return subprocess.run(command, check=False, **options)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def lines(tmp_path_factory):
+    return write_lines(tmp_path_factory.mktemp("lines"))
+
+
+@pytest.fixture(scope="session")
+def classes(tmp_path_factory):
+    return write_classes(tmp_path_factory.mktemp("classes"), test=True)
+
+
+@pytest.fixture
+def learn(quick, lines):
+    """learn(folder, *overrides): a language model of a few hundred words."""
+
+    def run(folder, *overrides, recipe="wikitext_small/rpc_symlm", **options):
+        return quick(folder, f"data.source={lines}", *overrides, recipe=recipe, base=QUICK_LANGUAGE, **options)
 
     return run
