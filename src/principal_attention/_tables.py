@@ -112,8 +112,8 @@ def parquet_files(path: Path, names: Iterable[str] = ()) -> dict[str, list[str]]
     return splits
 
 
-def choose(tables: Tables, name: str | None, source: str) -> str:
-    """The split of that name, else what there is for validation, else the only one."""
+def choose(tables: Tables, name: str | None, source: str) -> tuple[str, Table]:
+    """The split of that name, else what there is for validation, else the only one; it has examples."""
     if name is not None and name not in tables:
         raise InputError(f"{source} has no split {name!r}; it has {', '.join(tables)}")
     chosen = name or next((each for each in VALIDATION if each in tables), None)
@@ -121,7 +121,20 @@ def choose(tables: Tables, name: str | None, source: str) -> str:
         if len(tables) > 1:
             raise InputError(f"{source} has the splits {', '.join(tables)}; name one with --split")
         (chosen,) = tables
-    return chosen
+    if tables[chosen].length == 0:
+        raise InputError(f"the split {chosen} of {source} is empty")
+    return chosen, tables[chosen]
+
+
+def beside(tables: Tables, train: str, source: str, what: str) -> str:
+    """What there is for validation beside the training split."""
+    found = next((name for name in VALIDATION if name in tables and name != train), None)
+    if found is None:
+        raise InputError(
+            f"{source} has no split for validation, only {', '.join(tables)}; "
+            f"name one in data.validation, or take {what} of the training split with data.holdout"
+        )
+    return found
 
 
 def measured(tables: dict[str, Any]) -> Tables:

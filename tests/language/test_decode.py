@@ -49,9 +49,7 @@ def test_draws_follow_the_probabilities():
     """A share of 3,000 draws has a deviation of 0.009 at most: 0.04 is over four of them."""
     log_probs = torch.tensor([0.1, 0.6, 0.3]).log()
     count = torch.bincount(torch.tensor([Sampling(1.0).draw(log_probs, i) for i in range(3000)]), minlength=3) / 3000
-    torch.testing.assert_close(
-        count, torch.tensor([0.1, 0.6, 0.3]), rtol=0, atol=0.04
-    )  # over four deviations of a share of 3,000
+    torch.testing.assert_close(count, torch.tensor([0.1, 0.6, 0.3]), rtol=0, atol=0.04)
     sharp = torch.bincount(torch.tensor([Sampling(0.5).draw(log_probs, i) for i in range(3000)]), minlength=3) / 3000
     torch.testing.assert_close(sharp, torch.tensor([0.01, 0.36, 0.09]) / 0.46, rtol=0, atol=0.04)
 

@@ -1,7 +1,5 @@
 """Language models through the same engine and the same command as images."""
 
-import json
-
 import datasets
 import pytest
 import torch
@@ -11,9 +9,8 @@ from principal_attention._files import read_jsonl
 from principal_attention.errors import InputError, LeakWarning
 from principal_attention.language.decode import Sampling, generate
 from principal_attention.language.folder import kind_of, read_language_model
-from principal_attention.language.texts import open_splits
 from principal_attention.language.vocabulary import decode, encode
-from small_texts import PARAGRAPH, QUICK_LANGUAGE, write_classes
+from small_texts import PARAGRAPH, QUICK_LANGUAGE, write_classes, write_lines
 
 
 def test_a_small_model_learns_a_paragraph_by_heart_and_recites_it(quick, tmp_path):
@@ -114,26 +111,23 @@ def test_a_run_can_be_trained_further_with_its_vocabulary(learn, tmp_path):
     assert first.to_str() == second.to_str()
 
 
-def test_another_vocabulary_is_refused_on_resuming(learn, tmp_path):
-    learn(tmp_path, stop_after=3)
-    file = tmp_path / "tokenizer.json"
-    content = json.loads(file.read_text())
-    (first, a), (second, b) = list(content["model"]["vocab"].items())[5:7]
-    content["model"]["vocab"] |= {first: b, second: a}
-    file.write_text(json.dumps(content))
-    with pytest.raises(InputError, match="is not the vocabulary of these texts"):
-        learn(tmp_path, resume=True)
-
-
-def test_a_subset_is_a_folder_in_a_folder(quick, lines, tmp_path):
-    for name, texts in (("first", ["one two three four"] * 30), ("second", ["five six seven eight"] * 30)):
-        (tmp_path / "data" / name).mkdir(parents=True)
-        for split in ("train", "validation"):
-            datasets.Dataset.from_dict({"text": texts}).to_parquet(tmp_path / "data" / name / f"{split}.parquet")
-    found = open_splits(str(tmp_path / "data"), labelled=False, subset="second")
-    assert {role: set(split.texts) for role, split in found.items()} == {
-        "train": {"five six seven eight"}, "validation": {"five six seven eight"},
-    }  # fmt: skip
+@pytest.mark.parametrize(
+    ("split", "change"),
+    [
+        ("train", lambda lines: lines[::-1]),  # the same vocabulary
+        ("train", lambda lines: [line.replace("mill", "hall") for line in lines]),  # the same numbers, other words
+        ("validation", lambda lines: lines[1:]),
+    ],
+)
+def test_other_texts_are_refused_on_resuming_a_language_model(quick, tmp_path, split, change):
+    data, run = write_lines(tmp_path), tmp_path / "run"
+    how = dict(recipe="wikitext_small/symlm", base=QUICK_LANGUAGE)
+    quick(run, f"data.source={data}", stop_after=3, **how)
+    file = str(data / f"{split}.parquet")
+    lines = datasets.Dataset.from_parquet(file, cache_dir=str(tmp_path / "cache"))["text"]
+    datasets.Dataset.from_dict({"text": change(list(lines))}).to_parquet(file)
+    with pytest.raises(InputError, match="are not those that the run in"):
+        quick(run, f"data.source={data}", resume=True, **how)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from ..errors import InputError
 from ..evaluation.compare import paired, percent
 from ..evaluation.pixels import OnPixels, gaussian_noise
 from ..evaluation.records import record
-from ..recipes import ImageRecipe, read_recipe
+from ..recipes import RECIPE, ImageRecipe, read_recipe
 from ..report.demo import write_page
 from ..training import train
 from ..training.batches import Plan
@@ -123,7 +123,7 @@ def _job(name: str, seed: int, folder: Path) -> None:
             raise InputError(f"{folder} holds another version's run: remove it, or choose another --out")
         return
     silent = Progress(console=Console(file=StringIO()))
-    train(recipe, folder, resume=(folder / "recipe.yaml").exists(), progress=silent, tensorboard=False)
+    train(recipe, folder, resume=(folder / RECIPE).exists(), progress=silent, tensorboard=False)
     task = ImageTask(recipe.model_copy(update={"model": None, "init_from": str(folder)}))
     view = task.classifier.view
     model = OnPixels(task.model, view.mean, view.std)

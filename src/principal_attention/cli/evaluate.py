@@ -33,7 +33,7 @@ from ..evaluation.subject import Subject, check_finished
 from ..evaluation.summary import summarise
 from ..language.load import reads_text
 from ..language.swap import RATE
-from ..recipes import ImageRecipe, read_recipe
+from ..recipes import RECIPE, ImageRecipe, read_recipe
 from ..report.evaluation import accuracy_rows, check_lines, comparison_rows, corruption_tables
 from ..report.tables import for_terminal
 from ..training.logs import make_progress
@@ -133,7 +133,7 @@ def open_data(subject: Subject, model: str, data: str | None, split: str | None)
         found = open_split(data, split)
         source = data
     else:
-        if not (Path(model) / "recipe.yaml").is_file():
+        if not (Path(model) / RECIPE).is_file():
             raise InputError("--data is missing: expected a hub name, a parquet file or folder, or an image folder")
         recipe = read_recipe(model)
         assert isinstance(recipe, ImageRecipe)  # a run of another task is no Subject

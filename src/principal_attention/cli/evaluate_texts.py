@@ -27,7 +27,7 @@ from ..evaluation.texts import (
 from ..language import folder as ours
 from ..language.swap import RATE
 from ..language.texts import HELD, Texts, open_split, open_splits
-from ..recipes import LanguageRecipe, TextRecipe, read_recipe
+from ..recipes import RECIPE, LanguageRecipe, TextRecipe, read_recipe
 from ..report.evaluation import accuracy_rows, perplexity_rows
 from ..report.tables import for_terminal
 from ..training.logs import make_progress
@@ -88,7 +88,7 @@ def open_data(model: str, *, labelled: bool, **options: Any) -> tuple[Texts, str
     if data is not None:
         found = open_split(data, split, text=options["column"], label=options["label"], **how)
         return found, f"{Path(data).name}/{found.name}"
-    if not (Path(model) / "recipe.yaml").is_file():
+    if not (Path(model) / RECIPE).is_file():
         raise InputError("--data is missing: expected a hub name, or a parquet file or folder with texts")
     recipe = read_recipe(model)
     if not isinstance(recipe, TextRecipe if labelled else LanguageRecipe):

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from ..modules import RPC
+from ..recipes import RECIPE
 from ..vision.models.classifier import Classifier
 from ..vision.models.load import load_classifier
 from ..vision.models.vit import CARD
@@ -53,7 +54,7 @@ def check_finished(model: str) -> None:
     folder = Path(model).expanduser()
     if model.startswith(("timm:", "hf:")) or (folder / CARD).is_file():
         return
-    if (folder / "recipe.yaml").is_file():
+    if (folder / RECIPE).is_file():
         raise InputError(f"the run in {model} has not finished; continue it with: principal train {model} --resume")
     raise _no_model(model)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._tables import VALIDATION, Tables, choose, label_column, open_tables, pick_column
+from .._tables import Tables, beside, choose, label_column, open_tables, pick_column
 from ..errors import InputError
 
 
@@ -24,8 +24,9 @@ class Texts:
         """With its classes numbered as these names are, where both have names."""
         if self.classes is None or names is None or self.classes == names:
             return self
-        known = {name.strip().casefold(): number for number, name in enumerate(names)}
-        numbers = [known.get(name.strip().casefold(), -1) for name in self.classes]
+        known = {_plain(name): number for number, name in enumerate(names)}
+        known |= {name: number for number, name in enumerate(names)}  # some names differ in nothing else
+        numbers = [known.get(name, known.get(_plain(name), -1)) for name in self.classes]
         if -1 in numbers:
             unknown = self.classes[numbers.index(-1)]
             raise InputError(f"the split {self.name} has a class {unknown!r}; expected some of {', '.join(names[:5])}")
@@ -36,12 +37,16 @@ class Texts:
         return len(self.texts)
 
 
+def _plain(name: str) -> str:
+    return name.strip().casefold()
+
+
 def open_split(
     source: str, name: str | None = None, *, labelled: bool, subset: str | None = None, **columns: Any
 ) -> Texts:
     """The split of that name, else what there is for validation, else the only one."""
     tables = open_tables(source, subset, (name,) if name else (), expected=_EXPECTED)
-    return _read(tables, choose(tables, name, source), source, labelled, **columns)
+    return _read(tables, name, source, labelled, **columns)
 
 
 def open_splits(
@@ -61,12 +66,7 @@ def open_splits(
     if holdout:
         found["train"], found["validation"] = _hold_out(found["train"], holdout)
     else:
-        second = validation or next((name for name in VALIDATION if name in tables and name != train), None)
-        if second is None:
-            raise InputError(
-                f"{source} has no split for validation, only {', '.join(tables)}; "
-                "name one in data.validation, or take texts of the training split with data.holdout"
-            )
+        second = validation or beside(tables, train, source, "texts")
         found["validation"] = _read(tables, second, source, labelled, **columns)
     if test is not None:
         found["test"] = _read(tables, test, source, labelled, **columns)
@@ -91,13 +91,11 @@ def _text_column(rows: Any, given: str | None, option: str) -> str:
 
 
 def _read(
-    tables: Tables, name: str, source: str, labelled: bool, *, text: str | None = None, label: str | None = None,
+    tables: Tables, name: str | None, source: str, labelled: bool, *, text: str | None = None, label: str | None = None,
     options: tuple[str, str] = ("data.text", "data.label"),
 ) -> Texts:  # fmt: skip
     """`options` is how a person names the columns."""
-    rows, length = tables[choose(tables, name, source)]
-    if not length:
-        raise InputError(f"the split {name} of {source} is empty")
+    name, (rows, _) = choose(tables, name, source)
     try:
         texts = list(rows[_text_column(rows, text, options[0])])
         column, classes = label_column(rows.features, label, options[1]) if labelled else ("", None)

@@ -13,6 +13,7 @@ from ..errors import InputError
 from .schema import TASKS, Recipe
 
 BUILT_IN = Path(__file__).parent
+RECIPE = "recipe.yaml"  # in a run's folder
 
 
 def list_recipes() -> list[str]:
@@ -24,7 +25,7 @@ def list_recipes() -> list[str]:
 def find_recipe(name: str | Path) -> Path:
     """A file, a run's folder, or the name of a built-in recipe."""
     given = Path(name)
-    for path in (given, given / "recipe.yaml", BUILT_IN / f"{name}.yaml"):
+    for path in (given, given / RECIPE, BUILT_IN / f"{name}.yaml"):
         if path.is_file():
             return path
     close = difflib.get_close_matches(str(name), list_recipes(), n=1, cutoff=0.4)

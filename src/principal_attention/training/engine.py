@@ -45,11 +45,8 @@ class Task(Protocol):
     def watched(self) -> dict[str, float]:
         """What a line of the log says beside the loss, of the steps since the last one."""
 
-    def check(self, folder: Path) -> None:
-        """Raise where what this folder holds of an earlier start does not go with the task."""
-
-    def begin(self, folder: Path) -> None:
-        """Leave in the folder what a resumed run is checked by."""
+    def digest(self) -> str | None:
+        """Of what it is trained and measured on, by which a resumed run is checked; None where that takes too long."""
 
     def finish(self, model: nn.Module, accelerator: Accelerator) -> list[dict[str, Any]]:
         """The records of a finished training; every process calls it."""

@@ -110,9 +110,7 @@ class ImageTask:
     def watched(self) -> dict[str, float]:
         return {}
 
-    def check(self, folder: Path) -> None: ...
-
-    def begin(self, folder: Path) -> None: ...
+    def digest(self) -> None: ...
 
     def finish(self, model: nn.Module, accelerator: Accelerator) -> list[dict[str, Any]]:
         assert self.last is not None

@@ -1,5 +1,6 @@
 """The next token as a task of the engine."""
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from .._files import filling, write_text
+from .._files import filling
 from .._processes import Place
 from .._random import seed_all, words
 from ..errors import InputError
@@ -18,7 +19,7 @@ from ..language.folder import CARD, read_language_model, write_language_model
 from ..language.load import build_language_model, harden
 from ..language.model import LanguageModel
 from ..language.texts import open_splits
-from ..language.vocabulary import FILE, count_words, encode_lines, read_tokenizer, size_of
+from ..language.vocabulary import count_words, encode_lines, read_tokenizer, size_of
 from ..recipes import LanguageRecipe
 from ..recipes.schema import WORDS
 from .batches import Plan, divide
@@ -97,14 +98,12 @@ class LanguageTask:
     def watched(self) -> dict[str, float]:
         return self.language.statistics()
 
-    def check(self, folder: Path) -> None:
-        """Weights are of the words they were trained with: the same numbers must mean the same words."""
-        kept = folder / FILE
-        if kept.exists() and read_tokenizer(kept).to_str() != self.tokenizer.to_str():
-            raise InputError(f"{kept} is not the vocabulary of these texts: the data have changed since the run began")
-
-    def begin(self, folder: Path) -> None:
-        write_text(folder / FILE, self.tokenizer.to_str())
+    def digest(self) -> str:
+        """The vocabulary counts too: the same numbers must mean the same words."""
+        seen = hashlib.sha256(self.tokenizer.to_str().encode())
+        for tokens in (self.tokens, self.held):
+            seen.update(tokens.numpy().data)
+        return seen.hexdigest()
 
     def finish(self, model: nn.Module, accelerator: Accelerator) -> list[dict[str, Any]]:
         recipe = self.recipe

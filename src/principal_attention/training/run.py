@@ -1,6 +1,7 @@
 """A run: a folder with its recipe, its checkpoints, its numbers, and at the end its model.
 
-recipe.yaml  metrics.jsonl  records.jsonl  tensorboard/  checkpoints/  model.safetensors  config.json  (tokenizer.json)
+recipe.yaml  metrics.jsonl  records.jsonl  tensorboard/  checkpoints/  model.safetensors  config.json
+and of texts: tokenizer.json  data.sha256
 """
 
 from collections.abc import Callable
@@ -14,13 +15,14 @@ from accelerate.state import AcceleratorState
 from rich.progress import Progress
 from torch import nn
 
-from .._files import write_jsonl
+from .._files import write_jsonl, write_text
 from ..errors import InputError
-from ..recipes import ImageRecipe, LanguageRecipe, Recipe, TextRecipe, read_recipe, write_recipe
+from ..recipes import RECIPE, ImageRecipe, LanguageRecipe, Recipe, TextRecipe, read_recipe, write_recipe
 from ..recipes.schema import WORDS
 from .engine import Task, Trainer
 from .logs import Log, RunLog
 
+DIGEST = "data.sha256"
 # What a checkpoint's position and weights only make sense with; everything else may change when a run is resumed.
 _FIXED = ("task", "model", "init_from", "robustify", "data", "seed")
 _FIXED_KEYS = (("training", "batch_size"), ("training", "ema"), ("augment", "repeats"), ("optimizer", "name"))
@@ -49,12 +51,14 @@ def train(
     accelerator.wait_for_everyone()  # the others look at the folder before the first one writes to it
     task, track = _task(recipe, accelerator.num_processes)
     trainer = Trainer(task, recipe, folder, accelerator, log, track)
-    task.check(folder)
+    digest = task.digest()
+    _check_data(folder, digest)
     trainer.begin(resume)
     accelerator.wait_for_everyone()  # the others compare the folder before the first one writes to it
     if main:  # from here on the folder is a run's: nothing of the recipe is wrong
-        write_recipe(folder / "recipe.yaml", recipe)
-        task.begin(folder)
+        if digest is not None:
+            write_text(folder / DIGEST, digest + "\n")
+        write_recipe(folder / RECIPE, recipe)
     metrics = trainer.run()
     records = task.finish(trainer.best_weights, accelerator)
     if main:
@@ -111,7 +115,7 @@ def _anchored(recipe: Recipe) -> Recipe:
 
 
 def _check_folder(folder: Path, recipe: Recipe, resume: bool, log: Log) -> None:
-    before = folder / "recipe.yaml"
+    before = folder / RECIPE
     if not before.exists():
         if resume:
             log.say(f"there is no run in {folder} yet: starting one")
@@ -126,6 +130,14 @@ def _check_folder(folder: Path, recipe: Recipe, resume: bool, log: Log) -> None:
                 "that cannot change on the way"
             )
         log.say(f"continuing with {'.'.join(place)}={now} instead of {was}")
+
+
+def _check_data(folder: Path, digest: str | None) -> None:
+    kept = folder / DIGEST
+    if digest is None or not kept.exists() or not (folder / RECIPE).exists():
+        return
+    if kept.read_text(encoding="utf-8").strip() != digest:
+        raise InputError(f"the texts or their tokens are not those that the run in {folder} began with")
 
 
 def _differences(old: Any, new: Any, place: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any, Any]]:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from .._files import filling, write_text
+from .._files import filling
 from .._processes import Place
 from .._random import seed_all
 from ..errors import InputError
@@ -24,7 +24,6 @@ from ..language.texts import Texts, class_count, open_splits
 from ..recipes import TextRecipe
 from .batches import Plan, divide
 
-DIGEST = "data.sha256"  # in a run's folder: of what it is trained and measured on
 Labelled = tuple[list[list[int]], list[int]]  # tokens and classes
 
 
@@ -93,15 +92,7 @@ class TextTask:
     def watched(self) -> dict[str, float]:
         return {} if self.language is None else self.language.statistics()
 
-    def check(self, folder: Path) -> None:
-        kept = folder / DIGEST
-        if kept.exists() and kept.read_text(encoding="utf-8").strip() != self._digest():
-            raise InputError(f"the texts or their tokens are not those that the run in {folder} began with")
-
-    def begin(self, folder: Path) -> None:
-        write_text(folder / DIGEST, self._digest() + "\n")
-
-    def _digest(self) -> str:
+    def digest(self) -> str:
         return hashlib.sha256(repr((self.splits, self.classifier.labels)).encode()).hexdigest()
 
     def finish(self, model: nn.Module, accelerator: Accelerator) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import Any
 import datasets
 from PIL import Image
 
-from ..._tables import VALIDATION, Tables, choose, label_column, measured, open_tables, parquet_files, pick_column
+from ..._tables import Tables, beside, choose, label_column, measured, open_tables, parquet_files, pick_column
 from ...errors import InputError
 from .digits import digits
 from .folders import class_folders, has_images
@@ -71,12 +71,7 @@ def open_splits(
     if holdout:
         held, kept = _hold_out(training, holdout)
     else:
-        name = validation or next((name for name in VALIDATION if name in tables and name != train), None)
-        if name is None:
-            raise InputError(
-                f"{source} has no split for validation, only {', '.join(tables)}; "
-                "name one in data.validation, or take images of the training split with data.holdout"
-            )
+        name = validation or beside(tables, train, source, "images")
         kept, held = training, _same_classes(_split(tables, name, source, **options), training)
     return _limited(kept, limit), _limited(held, limit)
 
@@ -84,7 +79,7 @@ def open_splits(
 def open_split(source: str, name: str | None = None, *, subset: str | None = None) -> Split:
     """One split of a source: the one of that name, else what it has for validation, else the only one."""
     tables = _open(source, subset, False, (name,) if name else ())
-    return _split(tables, choose(tables, name, source), source, image=None, label=None, streaming=False)
+    return _split(tables, name, source, image=None, label=None, streaming=False)
 
 
 def split_of(rows: Any, source: str) -> Split:
@@ -121,10 +116,8 @@ def _images(path: Path, names: tuple[str, ...]) -> Tables | None:
     return measured(class_folders(path, names))
 
 
-def _split(tables: Tables, name: str, source: str, *, image: Any, label: Any, streaming: Any) -> Split:
-    rows, length = tables[choose(tables, name, source)]
-    if length == 0:
-        raise InputError(f"the split {name} of {source} is empty")
+def _split(tables: Tables, name: str | None, source: str, *, image: Any, label: Any, streaming: Any) -> Split:
+    name, (rows, length) = choose(tables, name, source)
     if rows.features is None:
         rows = rows._resolve_features()  # a stream without a schema tells its types with its first rows
     features = rows.features
