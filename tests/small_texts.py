@@ -2,6 +2,11 @@
 
 import datasets
 import numpy as np
+from tokenizers import Tokenizer
+from tokenizers.decoders import ByteLevel as ByteLevelDecoder
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.trainers import BpeTrainer
 
 PARAGRAPH = (
     "A mill stood by the river where the road turned to the sea . Each morning the miller opened its gate , and a "
@@ -14,6 +19,16 @@ QUICK_LANGUAGE = (
     "model.options.context=12", "model.options.cutoffs=[10]", "data.min_count=1", "schedule.epochs=3",
     "schedule.warmup_epochs=0.5", "training.batch_size=4", "training.log_every=1",
 )  # fmt: skip
+
+
+def write_letters(folder, texts=(), size=256):
+    """A tokenizer.json of bytes, and of what `texts` have in common up to `size` tokens; returns the folder."""
+    tokenizer = Tokenizer(BPE())
+    tokenizer.pre_tokenizer, tokenizer.decoder = ByteLevel(add_prefix_space=False), ByteLevelDecoder()
+    alphabet = ByteLevel.alphabet()
+    tokenizer.train_from_iterator(texts, BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False))
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
 
 
 def write_lines(folder):

@@ -8,7 +8,7 @@ from principal_attention.evaluation.perplexity import Protocol, perplexity, toke
 from principal_attention.language.config import LanguageConfig
 from principal_attention.language.model import LanguageModel
 
-CONTEXT, PARTS = 8, ((0, 5), (5, 33), (33, 59))
+CONTEXT = 8
 
 
 @pytest.fixture

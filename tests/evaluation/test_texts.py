@@ -8,10 +8,6 @@ import datasets
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer
-from tokenizers.models import BPE
-from tokenizers.pre_tokenizers import ByteLevel
-from tokenizers.trainers import BpeTrainer
 
 from evaluated import records
 from principal_attention._files import read_jsonl
@@ -25,6 +21,7 @@ from principal_attention.language.load import load_classifier
 from principal_attention.language.swap import swap_lines
 from principal_attention.language.texts import open_split
 from principal_attention.language.vocabulary import encode_lines, read_tokenizer
+from small_texts import write_letters
 from text_models import CONTEXT, language_model, principal
 
 
@@ -49,6 +46,14 @@ def test_perplexity_is_the_papers_sliding_window(language, lines, tmp_path):
     assert (found["n"], found["data"]) == (len(tokens) - 1, f"{lines.name}/test")
     (words,) = records(tmp_path, metric="word_perplexity")
     assert words["value"] == pytest.approx(found["value"])  # a token is a word here
+
+
+def test_the_share_of_unknown_words_is_told(language, tmp_path):
+    datasets.Dataset.from_dict({"text": ["the mill", "a Xylophone froze"]}).to_parquet(tmp_path / "test.parquet")
+    done = principal("evaluate", language, "--data", tmp_path / "test.parquet", "--out", tmp_path / "out")
+    (found,) = records(tmp_path / "out", metric="unknown_share")
+    assert found["value"] == pytest.approx(1 / 6)  # of mill, the end, a, Xylophone, froze, the end
+    assert "16.7%" in done.output
 
 
 @pytest.mark.parametrize("swap", ["both", "inputs"])
@@ -133,6 +138,23 @@ def test_classes_are_matched_by_name(classifier, classes, tmp_path):
     assert "has a class 'autumn'; expected some of WINTER, SPRING" in done.output
 
 
+def test_models_that_number_classes_otherwise_are_compared_on_the_same_texts(classifier, classes, tmp_path):
+    split = open_split(str(classes), labelled=True)
+    data = table(tmp_path / "data", split.texts, split.labels, ["winter", "spring"])
+    model, tokenizer, reading = read_classifier(classifier)
+    for labels in (["winter", "spring"], ["spring", "winter"]):
+        told = reading.model_copy(update={"labels": labels})
+        write_classifier(tmp_path / labels[0], model, tokenizer, told)
+        with torch.no_grad():
+            for weight in (model.classify.weight, model.classify.bias):
+                weight.copy_(weight.flip(0))  # the same answers by name
+    common = ("--data", data, "--limit", 11)
+    principal("evaluate", tmp_path / "winter", *common, "--out", tmp_path / "one")
+    done = principal("evaluate", tmp_path / "spring", *common, "--out", tmp_path / "two", "--against", tmp_path / "one")
+    assert done.exit_code == 0, done.output
+    assert [list(outcomes(tmp_path / name)) for name in ("one", "two")] == [list(outcomes(tmp_path / "one"))] * 2
+
+
 def test_other_labels_or_another_way_of_reading_are_measured_again(classifier, classes, tmp_path):
     split = open_split(str(classes), labelled=True)
     data = table(tmp_path / "data", split.texts, split.labels)
@@ -153,11 +175,7 @@ def test_other_labels_or_another_way_of_reading_are_measured_again(classifier, c
 
 def test_inputs_alone_are_swapped_only_where_words_are_tokens(lines, tmp_path):
     """Two lines whose lengths change so that the sum does not: still refused."""
-    letters = Tokenizer(BPE())
-    letters.pre_tokenizer = ByteLevel(add_prefix_space=False)
-    letters.train_from_iterator([], BpeTrainer(initial_alphabet=ByteLevel.alphabet(), show_progress=False))
-    letters.save(str(tmp_path / "tokenizer.json"))
-    tokenizer = read_tokenizer(tmp_path)
+    tokenizer = read_tokenizer(write_letters(tmp_path))
     write_language_model(tmp_path / "model", language_model(tokenizer), tokenizer)
     datasets.Dataset.from_dict({"text": ["ox", "mill"]}).to_parquet(tmp_path / "validation.parquet")
     common = ("evaluate", tmp_path / "model", "--data", tmp_path / "validation.parquet", "--suite", "word_swap")
@@ -179,7 +197,7 @@ def test_classes_clean_and_swapped(classifier, classes, tmp_path):
     model, split = load_classifier(str(classifier)), open_split(str(classes), labelled=True)
     for suite, texts in (("clean", split.texts), ("word_swap", swap_lines(split.texts, seed=0))):
         with torch.no_grad():
-            answers = [int(model.model(*model.prepare([text])).argmax()) for text in texts]
+            answers = [int(model.logits([text]).argmax()) for text in texts]
         (found,) = records(tmp_path, suite=suite, metric="top1")
         assert found["value"] == pytest.approx(np.mean(np.equal(answers, split.labels)))
         assert found["n"] == 40

@@ -1,15 +1,11 @@
 import pytest
 import torch
-from tokenizers import Tokenizer
-from tokenizers.decoders import ByteLevel as ByteLevelDecoder
-from tokenizers.models import BPE
-from tokenizers.pre_tokenizers import ByteLevel
-from tokenizers.trainers import BpeTrainer
 
 from principal_attention.errors import InputError, LeakWarning
 from principal_attention.language.decode import Sampling, generate, stream
 from principal_attention.language.vocabulary import count_words, encode, read_tokenizer
 from small_models import KINDS
+from small_texts import write_letters
 
 SAMPLINGS = {"greedy": Sampling(0.0), "drawn": Sampling(1.0, seed=3), "top p": Sampling(0.8, 0.7, seed=4)}
 
@@ -33,10 +29,31 @@ def test_each_token_is_drawn_from_what_the_text_before_it_makes_likely(build):
         text.append(token)
 
 
-def test_a_model_with_a_global_mu_reads_everything_again(build):
+@pytest.fixture
+def reads(monkeypatch):
+    """reads(model): how many tokens it is given at a time, from now on."""
+
+    def watch(model):
+        found, embed = [], model.embed
+        monkeypatch.setattr(model, "embed", lambda tokens: found.append(tokens.shape[1]) or embed(tokens))
+        return found
+
+    return watch
+
+
+def test_each_token_is_read_once_until_the_context_is_full(build, reads):
+    model = build("rpc symmetric", context=8)
+    found = reads(model)
+    list(generate(model, [5, 9, 2], 11, Sampling(0.0)))
+    assert found == [3, 1, 1, 1, 1, 1, 4, 1, 1, 1, 1]  # then half of the context is read again
+
+
+def test_a_model_with_a_global_mu_reads_everything_again(build, reads):
     with pytest.warns(LeakWarning):
         model = build("rpc", mu="global")
-    assert len(list(generate(model, [1, 2], 5, Sampling(0.0)))) == 5
+    found = reads(model)
+    list(generate(model, [1, 2], 5, Sampling(0.0)))
+    assert found == [2, 3, 4, 5, 6]
 
 
 def test_a_long_prompt_is_cut_to_the_context(build):
@@ -98,11 +115,7 @@ def test_pieces_join_to_the_text():
 
 
 def test_a_letter_of_several_bytes_comes_whole(tmp_path):
-    tokenizer = Tokenizer(BPE())
-    tokenizer.pre_tokenizer, tokenizer.decoder = ByteLevel(add_prefix_space=False), ByteLevelDecoder()
-    tokenizer.train_from_iterator([], BpeTrainer(initial_alphabet=ByteLevel.alphabet(), show_progress=False))
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
-    bytes_ = read_tokenizer(tmp_path)
+    bytes_ = read_tokenizer(write_letters(tmp_path))
     prompt, rest = encode(bytes_, ["x", "猫é"])
     assert len(rest) == 5
     assert list(stream(bytes_, prompt, iter(rest))) == ["猫", "é"]

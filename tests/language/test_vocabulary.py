@@ -4,10 +4,7 @@ from collections import Counter
 import pytest
 import torch
 from tokenizers import Tokenizer
-from tokenizers.decoders import ByteLevel as ByteLevelDecoder
-from tokenizers.models import BPE, WordPiece
-from tokenizers.pre_tokenizers import ByteLevel
-from tokenizers.trainers import BpeTrainer
+from tokenizers.models import WordPiece
 
 from principal_attention.errors import InputError
 from principal_attention.language.vocabulary import (
@@ -21,6 +18,7 @@ from principal_attention.language.vocabulary import (
     size_of,
     unknown_of,
 )  # fmt: skip
+from small_texts import write_letters
 
 LINES = [" = Title = \n", " \n", " the cat saw the other cat , <unk> the dog @-@ like one \n"]
 
@@ -61,13 +59,7 @@ def test_the_unknown_word_bears_many_names(subwords):
 
 @pytest.fixture
 def subwords(tmp_path):
-    tokenizer = Tokenizer(BPE())
-    tokenizer.pre_tokenizer, tokenizer.decoder = ByteLevel(add_prefix_space=False), ByteLevelDecoder()
-    tokenizer.train_from_iterator(
-        LINES, BpeTrainer(vocab_size=280, initial_alphabet=ByteLevel.alphabet(), show_progress=False)
-    )
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
-    return tmp_path
+    return write_letters(tmp_path, LINES, 280)
 
 
 def test_any_tokenizer_file_works_and_is_given_an_end(subwords):

@@ -4,13 +4,18 @@ import datasets
 import pytest
 import torch
 from safetensors.torch import load_file
+from typer.testing import CliRunner
 
 from principal_attention._files import read_jsonl
+from principal_attention._processes import Place
+from principal_attention.cli.app import app
 from principal_attention.errors import InputError, LeakWarning
 from principal_attention.language.decode import Sampling, generate
 from principal_attention.language.folder import kind_of, read_language_model
-from principal_attention.language.vocabulary import decode, encode
-from small_texts import PARAGRAPH, QUICK_LANGUAGE, write_classes, write_lines
+from principal_attention.language.vocabulary import decode, encode, size_of, unknown_of
+from principal_attention.recipes import read_recipe
+from principal_attention.training.language import LanguageTask
+from small_texts import PARAGRAPH, QUICK_LANGUAGE, write_classes, write_letters, write_lines
 
 
 def test_a_small_model_learns_a_paragraph_by_heart_and_recites_it(quick, tmp_path):
@@ -75,6 +80,51 @@ def test_the_run_is_a_model_a_vocabulary_and_its_numbers(learn, tmp_path):
     assert torch.tensor(loss["value"]).exp().item() == pytest.approx(found["value"], rel=1e-5)
     assert found["value"] < tokenizer.get_vocab_size()  # better than a guess
     assert "perplexity" in done.headline
+
+
+def test_a_run_measured_on_its_own_texts_gives_its_own_numbers(learn, tmp_path):
+    learn(tmp_path / "run", "schedule.epochs=1", "schedule.warmup_epochs=0")
+    words = ["evaluate", str(tmp_path / "run"), "--protocol", "segments", "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    trained, measured = (
+        {e["metric"]: e["value"] for e in read_jsonl(tmp_path / name / "records.jsonl")} for name in ("run", "out")
+    )
+    assert measured["perplexity"] == pytest.approx(trained["perplexity"], rel=1e-6)
+
+
+def test_segments_begin_elsewhere_each_epoch_and_follow_one_another(lines):
+    task = LanguageTask(read_recipe("wikitext_small/symlm", [f"data.source={lines}", *QUICK_LANGUAGE]))
+    steps, context = task.plan.epoch_steps, task.context
+    begins = []
+    for epoch in (0, 1):
+        batches = list(task.batches(range(epoch * steps, (epoch + 1) * steps), Place(0, 1)))
+        rows = {tuple(row) for inputs, _ in batches for row in inputs.tolist()}
+        offset = next(i for i in range(context) if tuple(task.tokens[i : i + context].tolist()) in rows)
+        whole = {tuple(part.tolist()) for part in task.tokens[offset:].split(context)}
+        assert rows <= whole
+        assert all(torch.equal(inputs[:, 1:], targets[:, :-1]) for inputs, targets in batches)
+        begins.append(offset)
+    assert begins[0] != begins[1]
+
+
+@pytest.mark.parametrize("how", ["letters", "few", "frequent"])
+def test_the_vocabulary_may_be_another(learn, lines, tmp_path, how):
+    asked = {
+        "letters": lambda: [f"data.tokenizer={write_letters(tmp_path)}"],
+        "few": lambda: ["data.vocabulary=20"],
+        "frequent": lambda: ["data.min_count=20"],
+    }[how]()
+    learn(tmp_path / "run", *asked, "schedule.epochs=1", "schedule.warmup_epochs=0")
+    model, tokenizer = read_language_model(tmp_path / "run")
+    text = "A mill stood by the sea"
+    (found,) = encode(tokenizer, [text])
+    assert model.config.vocab_size == size_of(tokenizer)
+    if how == "letters":
+        assert (len(found), decode(tokenizer, found)) == (len(text), text)
+    else:
+        assert size_of(tokenizer) <= 20
+        assert unknown_of(tokenizer) in found
 
 
 def test_steps_and_warm_up_can_be_counted_instead_of_epochs(learn, tmp_path):

@@ -54,6 +54,26 @@ def test_the_papers_third_model_learns_five_classes(learn, quick, tmp_path):
     assert (reading.classes, reading.mark, model.language.positions is not None) == (5, True, True)
 
 
+def test_texts_in_ordinary_spelling_are_brought_into_wikitexts(learn, classes, tmp_path):
+    """With data.split, as in the recipes of IMDB."""
+    learn(tmp_path / "language", "schedule.epochs=1", "schedule.warmup_epochs=0")
+    how = [f"init_from={tmp_path / 'language'}", f"data.source={classes}"]
+    found = {}
+    for split in (False, True):
+        tokenize = TextTask(read_recipe("text/sst2", [*how, f"data.split={split}"])).classifier.tokenize
+        found[split] = tokenize(["froze; nobody sang.", "froze ; nobody sang ."])
+    assert found[True][0] == found[True][1] == found[False][1] != found[False][0]
+    assert read_recipe("text/imdb", how).data.split is True
+
+
+def test_a_batch_that_cannot_be_divided_leaves_the_folder_free(learn, quick, classes, tmp_path):
+    learn(tmp_path / "language", "schedule.epochs=1", "schedule.warmup_epochs=0")
+    how = (f"data.source={classes}", f"init_from={tmp_path / 'language'}", "training.accumulate=2")
+    with pytest.raises(InputError, match="batch_size is 9"):
+        quick(tmp_path / "run", *how, "training.batch_size=9", recipe="text/sst2", base=())
+    assert not (tmp_path / "run" / "recipe.yaml").exists()
+
+
 def test_other_texts_are_refused_on_resuming(quick, learn, tmp_path):
     learn(tmp_path / "language", "schedule.epochs=1", "schedule.warmup_epochs=0")
     data = write_classes(tmp_path)
@@ -144,8 +164,8 @@ def test_padding_does_not_change_an_answer(learn, quick, classes, tmp_path):
     classifier = load_classifier(str(tmp_path / "run"))
     texts = ["winter", "the miller sang until spring in the grey book", "a river froze"]
     with torch.no_grad():
-        together = classifier.model.double()(*classifier.prepare(texts))
-        alone = torch.cat([classifier.model(*classifier.prepare([text])) for text in texts])
+        classifier.model.double()
+        together, alone = classifier.logits(texts), torch.cat([classifier.logits([text]) for text in texts])
     torch.testing.assert_close(together, alone, rtol=0, atol=1e-9)
 
 
@@ -181,7 +201,8 @@ def bert(tmp_path, lines):
 def test_a_saved_encoder_reads_as_many_tokens_as_it_was_trained_with(quick, classes, bert, tmp_path):
     quick(tmp_path / "run", f"data.source={classes}", f"init_from=hf:{bert}", "data.length=5", "schedule.epochs=1",
           recipe="text/encoder", base=())  # fmt: skip
-    assert load_classifier(str(tmp_path / "run")).prepare(["the river froze in the grey winter"])[0].shape == (1, 5)
+    (tokens,) = load_classifier(str(tmp_path / "run")).tokenize(["the river froze in the grey winter"])
+    assert len(tokens) == 5
 
 
 @pytest.mark.parametrize("rpc", [(), ("robustify.preset=cleaned", "robustify.iterations=3", "robustify.layers=all")])

@@ -101,13 +101,9 @@ def open_data(model: str, *, labelled: bool, **options: Any) -> tuple[Texts, str
         found = open_split(given.source, split, **how)
     else:
         found = open_splits(
-            given.source,
-            train=given.train,
-            validation=given.validation,
-            holdout=given.holdout,
-            limit=given.limit,
-            **how,
-        )["validation"]
+            given.source, train=given.train, validation=given.validation, holdout=given.holdout, limit=given.limit,
+            roles=("validation",), **how,
+        )["validation"]  # fmt: skip
     return found, f"{Path(given.source).name}/{found.name}"
 
 
@@ -120,11 +116,9 @@ def _perplexities(
     protocol = Protocol(options["protocol"] or "sliding", subject.model.config.context, options["stride"])
     groups = []
     for suite in suites:
-        how = dict(
-            rate=options["swap_rate"], seed=options["seed"], swap=options["swap"] if suite == "word_swap" else None
-        )
-        stream = Stream(subject, split, **how)
-        case = perplexity_case(stream, protocol, together=together, limit=options["limit"], **how)
+        swap = options["swap"] if suite == "word_swap" else None
+        stream = Stream(subject, split, swap=swap, rate=options["swap_rate"], seed=options["seed"])
+        case = perplexity_case(stream, protocol, together=together, limit=options["limit"])
         groups.append(Group(name, stream, [case]))
     return groups
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from .._processes import worker_options
+from .._tables import numbers_of
 from ..errors import InputError
 from ..vision.data import Examples, Split, evaluation_transform, stack
 from ..vision.models.classifier import View
@@ -86,10 +87,10 @@ def numbered_for(split: Split, view: View, names: Sequence[str] | None) -> Split
     if split.classes is None:
         return split
     known = list(names) if names else wnids() if view.num_classes == 1000 else None
-    if known is not None and set(split.classes) <= set(known):
-        return replace(split, renumbered=tuple(map(known.index, split.classes)), classes=tuple(known))
-    overlap = known is not None and set(split.classes) & set(known)
-    if len(split.classes) != view.num_classes or overlap:
+    numbers = (-1,) if known is None else numbers_of(split.classes, known)
+    if known is not None and -1 not in numbers:
+        return replace(split, renumbered=numbers, classes=tuple(known))
+    if len(split.classes) != view.num_classes or set(numbers) != {-1}:
         raise InputError(
             f"the data have {len(split.classes)} classes ({', '.join(split.classes[:3])} …) and the model has "
             f"{view.num_classes} of other names; expected data whose classes the model knows"

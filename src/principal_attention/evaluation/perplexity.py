@@ -75,7 +75,7 @@ def token_losses(
         rows = [(row, position) for row, (_, _, counted) in enumerate(batch) for position in counted]
         for first in range(0, len(rows), ROWS):
             part = rows[first : first + ROWS]
-            asked = torch.stack([hidden[row, position - batch[row][0]] for row, position in part])
+            asked = hidden[[row for row, _ in part], [position - batch[row][0] for row, position in part]]
             wanted = targets[[position for _, position in part]].long()
             found = model.head.losses(asked, model.embedding.weight, wanted).double().cpu()
             losses[[order[position] for _, position in part]] = found

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -84,23 +83,25 @@ class LabelledTexts:
     """A split in an order of which every beginning is stratified."""
 
     def __init__(self, split: Texts, classes: int, names: tuple[str, ...] | None = None):
+        assert split.labels is not None
+        self.given = split.labels  # as the data number them, so the same for every model
         split = split.numbered_as(names)
         assert split.labels is not None
         wrong = [label for label in split.labels if not 0 <= label < classes]
         if wrong:
             raise InputError(f"the split {split.name} has the label {wrong[0]}; the model tells {classes} classes")
-        self.split, self.labels, self.order = split, split.labels, stratified(split.labels)
+        self.texts, self.labels, self.order = split.texts, split.labels, stratified(self.given)
 
     def __len__(self) -> int:
         return len(self.order)
 
     def fingerprint(self) -> str:
-        return hashlib.sha256(repr((self.split.texts, self.labels)).encode()).hexdigest()[:8]
+        return hashlib.sha256(repr((self.texts, self.given)).encode()).hexdigest()[:8]
 
     def batches(self, size: int, wanted: Sequence[int], workers: int) -> Iterator[TextBatch]:
         for number in wanted:
             indices = self.order[number * size : (number + 1) * size]
-            texts = [self.split.texts[index] for index in indices]
+            texts = [self.texts[index] for index in indices]
             yield TextBatch(number, texts, torch.tensor([self.labels[index] for index in indices]), indices)
 
 
@@ -117,8 +118,7 @@ def _classes(subject: ClassifierSubject, batch: TextBatch, *, rate: float | None
     texts = batch.texts
     if rate is not None:
         texts = [swap_words(t, seed=seed, number=i, rate=rate) for t, i in zip(texts, batch.indices, strict=True)]
-    tokens, mask = (t.to(subject.device) for t in subject.classifier.prepare(texts))
-    return answers(subject.classifier.model(tokens, mask), batch.labels)
+    return answers(subject.classifier.logits(texts, subject.device), batch.labels)
 
 
 # The tokens of a text
@@ -144,7 +144,10 @@ class Stream:
     `swap` is what of it has words swapped: nothing, "both", inputs and what is asked for, or the "inputs" alone.
     """
 
-    def __init__(self, subject: LanguageSubject, split: Texts, *, swap: str | None, rate: float = RATE, seed: int = 0):
+    def __init__(
+        self, subject: LanguageSubject, split: Texts, *, swap: str | None = None, rate: float = RATE, seed: int = 0
+    ):
+        self.swap = {} if swap is None else {"rate": rate, "seed": seed, "swap": swap}
         lines = split.texts
         swapped = lines if swap is None else swap_lines(lines, seed=seed, rate=rate)
         inputs = encode_lines(subject.tokenizer, swapped)
@@ -158,7 +161,8 @@ class Stream:
         if len(inputs) < 2:
             raise InputError(f"the split {split.name} has {len(inputs)} tokens; expected at least two")
         self.inputs, self.targets = inputs[:-1].to(subject.device), targets[1:].to(subject.device)
-        self.unknown = unknown_of(subject.tokenizer)
+        unknown = unknown_of(subject.tokenizer)
+        self.unknown = -1 if unknown is None else unknown  # no token's number: sub-words know every word
         self.words = sum(len(line.split()) + 1 for line in lines) - 1  # and the end of each line; not the very first
 
     def __len__(self) -> int:
@@ -174,10 +178,7 @@ class Stream:
             yield Positions(number, list(range(number * size, min(len(self), (number + 1) * size))))
 
 
-def perplexity_case(
-    stream: Stream, protocol: Protocol, *, together: int, limit: int | None = None, swap: str | None = None,
-    rate: float = RATE, seed: int = 0,
-) -> TextCase:  # fmt: skip
+def perplexity_case(stream: Stream, protocol: Protocol, *, together: int, limit: int | None = None) -> TextCase:
     """The losses of the first `limit` tokens, or of all; `together` windows are computed at a time."""
     n = min(limit or len(stream), len(stream))
     name = protocol.name if n == len(stream) else f"{protocol.name}, first {n} tokens"
@@ -186,18 +187,21 @@ def perplexity_case(
         pinned["stride"] = protocol.stride
     if n == len(stream):
         pinned["words"] = stream.words
-    if swap is not None:
-        pinned |= {"rate": rate, "seed": seed, "swap": swap}
-    suite, case = ("perplexity", "clean") if swap is None else ("word_swap", "word_swap")
-    return TextCase(suite, case, n, partial(_losses, stream=stream, protocol=protocol, together=together), pinned)
+    suite, case = ("word_swap", "word_swap") if stream.swap else ("perplexity", "clean")
+    measure = partial(_losses, stream=stream, protocol=protocol, together=together)
+    return TextCase(suite, case, n, measure, pinned | stream.swap)
 
 
 def _losses(
     subject: LanguageSubject, batch: Positions, *, stream: Stream, protocol: Protocol, together: int
 ) -> Columns:
     losses = token_losses(subject.model, stream.inputs, stream.targets, batch.indices, protocol, together=together)
-    unknown = (stream.targets[batch.indices] == stream.unknown) if stream.unknown is not None else losses < 0
-    return {"loss": losses.tolist(), "token": stream.targets[batch.indices].tolist(), "unknown": unknown.int().tolist()}
+    asked = stream.targets[batch.indices]
+    return {
+        "loss": losses.tolist(),
+        "token": asked.tolist(),
+        "unknown": (asked == stream.unknown).int().tolist(),
+    }
 
 
 # Records
@@ -226,4 +230,4 @@ def token_rows(result: Result, name: Callable[[int], str]) -> Iterator[dict[str,
     """Each token that was asked for, with its log-probability."""
     columns = result.columns
     for position, token, loss in zip(columns["index"], columns["token"], columns["loss"], strict=True):
-        yield {"position": int(position) + 1, "token": name(int(token)), "log_prob": -float(np.float64(loss))}
+        yield {"position": int(position) + 1, "token": name(int(token)), "log_prob": -float(loss)}

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from .model import LanguageModel
 from .vocabulary import encode, end_of
 
+PART = 16  # texts that are computed together
 _BREAK = re.compile(r"<br */?>")
 _PIECES = re.compile(r"@[-.,]@|(?<=\w)'\w+|\w+|[^\w\s]")
 _INSIDE = re.compile(r"(?<=\w)-(?=\w)|(?<=\d)[.,](?=\d)")  # of a word or a number
@@ -33,14 +34,10 @@ class LastPosition(nn.Module):
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """Tokens (B, T) and which of them are real (B, T), padding last, to logits (B, classes)."""
         x, rows, lengths = self.language.embed(tokens), torch.arange(len(tokens), device=tokens.device), mask.sum(1)
-        if self.mark is not None:
-            x = nn.functional.pad(x, (0, 0, 0, 1))
-            here = nn.functional.one_hot(lengths, x.shape[1]).unsqueeze(-1)  # the place after the last token
-            x, mask, lengths = (
-                torch.where(here.bool(), self.mark, x),
-                (here.squeeze(-1) + nn.functional.pad(mask, (0, 1))).bool(),
-                lengths + 1,
-            )
+        if self.mark is not None:  # after the last token
+            x, mask = nn.functional.pad(x, (0, 0, 0, 1)), nn.functional.pad(mask, (0, 1))
+            x[rows, lengths], mask[rows, lengths] = self.mark.to(x.dtype), True
+            lengths = lengths + 1
         hidden = self.language.hidden(x, mask)
         return self.classify(self.drop(hidden[rows, lengths - 1]))  # type: ignore[no-any-return]
 
@@ -66,12 +63,18 @@ class TextClassifier:
     how: str = ""  # it reads: whatever of that the weights do not show
     labels: tuple[str, ...] | None = None  # the names of the classes
 
-    def prepare(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """Tokens and mask, padded to the longest."""
-        return pad(self.tokenize(texts), self.padding)
+    def logits(self, texts: Sequence[str], device: torch.device | str = "cpu") -> Tensor:
+        """(texts, classes); those of like length are computed together, so that little is padded."""
+        rows, found = self.tokenize(texts), []
+        order = sorted(range(len(rows)), key=lambda number: len(rows[number]))
+        for first in range(0, len(rows), PART):
+            given = pad([rows[number] for number in order[first : first + PART]], self.padding)
+            found.append(self.model(*(tensor.to(device) for tensor in given)))
+        return torch.cat(found)[torch.tensor(order).argsort()]
 
 
 def pad(rows: Sequence[Sequence[int]], padding: int) -> tuple[Tensor, Tensor]:
+    """Tokens and which of them are real, as long as the longest."""
     longest = max(map(len, rows))
     tokens = torch.full((len(rows), longest), padding)
     mask = torch.zeros(len(rows), longest, dtype=torch.bool)

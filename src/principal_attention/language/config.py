@@ -40,6 +40,8 @@ class LanguageConfig(Section):
             )
         if isinstance(self.attention, list) and len(self.attention) != self.depth:
             raise ValueError(f"attention names {len(self.attention)} layers; expected {self.depth}, as depth says")
+        if self.experts and self.activation != "relu":
+            raise ValueError(f"activation is {self.activation}, and experts are ReLU layers; drop one of them")
         if self.experts and self.top_k > self.experts:
             raise ValueError(f"top_k is {self.top_k}; expected at most the {self.experts} experts")
         return self

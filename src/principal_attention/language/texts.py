@@ -1,13 +1,13 @@
 """Texts of a source, and tokens of texts."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from .._tables import Tables, beside, choose, label_column, open_tables, pick_column
+from .._tables import Tables, beside, choose, label_column, numbers_of, open_tables, pick_column
 from ..errors import InputError
 
 
@@ -24,9 +24,7 @@ class Texts:
         """With its classes numbered as these names are, where both have names."""
         if self.classes is None or names is None or self.classes == names:
             return self
-        known = {_plain(name): number for number, name in enumerate(names)}
-        known |= {name: number for number, name in enumerate(names)}  # some names differ in nothing else
-        numbers = [known.get(name, known.get(_plain(name), -1)) for name in self.classes]
+        numbers = numbers_of(self.classes, names)
         if -1 in numbers:
             unknown = self.classes[numbers.index(-1)]
             raise InputError(f"the split {self.name} has a class {unknown!r}; expected some of {', '.join(names[:5])}")
@@ -35,10 +33,6 @@ class Texts:
 
     def __len__(self) -> int:
         return len(self.texts)
-
-
-def _plain(name: str) -> str:
-    return name.strip().casefold()
 
 
 def open_split(
@@ -51,31 +45,36 @@ def open_split(
 
 def open_splits(
     source: str, *, labelled: bool, train: str = "train", validation: str | None = None, test: str | None = None,
-    holdout: int = 0, subset: str | None = None, limit: int | None = None, **columns: Any,
+    holdout: int = 0, subset: str | None = None, limit: int | None = None,
+    roles: Container[str] = ("train", "validation", "test"), **columns: Any,
 ) -> dict[str, Texts]:  # fmt: skip
     """`train`, `validation`, and `test` where there is one beside them whose classes are told.
 
     `holdout` takes that many texts of the training split, always the same ones, for validation instead. Labelled texts
-    are limited to a random part of each split, others to its beginning.
+    are limited to a random part of each split, others to its beginning. Only what `roles` names is read.
     """
     if holdout and validation:
         raise InputError(f"data.validation is {validation!r} and data.holdout is {holdout}: drop one")
     named = [name for name in (train, validation, test) if name]
     tables = open_tables(source, subset, named, expected=_EXPECTED)
-    found = {"train": _read(tables, train, source, labelled, **columns)}
+    found: dict[str, Texts] = {}
+    if "train" in roles or holdout:
+        found["train"] = _read(tables, train, source, labelled, **columns)
     if holdout:
         found["train"], found["validation"] = _hold_out(found["train"], holdout)
     else:
         second = validation or beside(tables, train, source, "texts")
         found["validation"] = _read(tables, second, source, labelled, **columns)
-    if test is not None:
+    if "test" not in roles:
+        pass
+    elif test is not None:
         found["test"] = _read(tables, test, source, labelled, **columns)
     elif labelled and "test" in tables and found["validation"].name != "test":
         with suppress(InputError):  # nobody asked for it, and some tests hide their classes
             last = _read(tables, "test", source, labelled, **columns)
             if min(last.labels or [0]) >= 0:  # as −1 in the hub's GLUE
                 found["test"] = last
-    names = found["train"].classes
+    names = found["train"].classes if "train" in found else None
     return {role: _limited(split.numbered_as(names), limit) for role, split in found.items()}
 
 
@@ -148,8 +147,8 @@ def class_count(splits: Iterable[Texts]) -> int:
 
 def sentences(texts: Iterable[str], tokenizer: Any, *, at_least: int, at_most: int) -> Iterator[list[int]]:
     """Each text by itself with the tokenizer's marks around it, cut to `at_most` tokens; shorter ones are left out."""
-    for number, text in enumerate(texts):
-        tokens, _ = _encoded(tokenizer, text, number, truncation=True, max_length=at_most)
+    for text in texts:
+        tokens, _ = _encoded(tokenizer, text, truncation=True, max_length=at_most)
         if len(tokens) >= at_least:
             yield tokens
 
@@ -157,8 +156,8 @@ def sentences(texts: Iterable[str], tokenizer: Any, *, at_least: int, at_most: i
 def packed(texts: Iterable[str], tokenizer: Any, length: int) -> Iterator[list[int]]:
     """Texts one after the other in pieces of exactly `length` tokens, the tokenizer's marks around each piece."""
     waiting: list[int] = []
-    for number, text in enumerate(texts):
-        tokens, marks = _encoded(tokenizer, text, number)
+    for text in texts:
+        tokens, marks = _encoded(tokenizer, text)
         before, after = _around(tokens, marks)
         room = length - len(before) - len(after)
         waiting += [token for token, mark in zip(tokens, marks, strict=True) if not mark]
@@ -167,10 +166,8 @@ def packed(texts: Iterable[str], tokenizer: Any, length: int) -> Iterator[list[i
             yield [*before, *piece, *after]
 
 
-def _encoded(tokenizer: Any, text: Any, number: int, **options: Any) -> tuple[list[int], list[int]]:
+def _encoded(tokenizer: Any, text: str, **options: Any) -> tuple[list[int], list[int]]:
     """A text's tokens, and of each whether it is a mark of the tokenizer's own."""
-    if not isinstance(text, str):
-        raise InputError(f"text {number} is {text!r}; expected a string")
     found = tokenizer(text, return_special_tokens_mask=True, verbose=False, **options)
     return found["input_ids"], found["special_tokens_mask"]
 

@@ -1,6 +1,7 @@
 """Words and sub-words to numbers: a vocabulary counted from texts, or any `tokenizer.json`."""
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from torch import Tensor
 from ..errors import InputError
 
 FILE = "tokenizer.json"
+_HALF_A_LETTER = re.compile("[\ud800-\udfff]")  # what Python makes of bytes that are no UTF-8
 UNKNOWN, END = "<unk>", "<eos>"
 _ENDS = (END, "<|endoftext|>", "</s>", "[SEP]")  # what tokenizers call the end of a text
 
@@ -76,7 +78,7 @@ def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise InputError(f"text {number} is {text!r}; expected a string")
-        if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+        if _HALF_A_LETTER.search(text):
             raise InputError(f"text {number} is not UTF-8")
     return [found.ids for found in tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
 

@@ -1,7 +1,7 @@
 """Which examples make up each step, whatever the number of processes, and a loader that can begin at any step."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
 from typing import Any
@@ -29,7 +29,7 @@ class Plan:
     seed: int = 0
     repeats: int = 1
     shuffle: bool = True
-    lengths: tuple[int, ...] | None = None
+    lengths: tuple[int, ...] | None = field(default=None, hash=False)  # a plan is a key, and these may be millions
 
     def __post_init__(self) -> None:
         if self.examples < self.batch_size:

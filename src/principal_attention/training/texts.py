@@ -61,8 +61,7 @@ class TextTask:
 
     def batches(self, steps: range, place: Place) -> Iterator[Any]:
         shards, parts = divide(self.plan, steps, place, self.recipe.training.accumulate)
-        for step, part in shards:
-            yield self._batch("train", [index for index, _ in self.plan.shard(step, part, parts)])
+        return (self._batch("train", [i for i, _ in self.plan.shard(step, part, parts)]) for step, part in shards)
 
     def _batch(self, role: str, numbers: list[int]) -> tuple[Tensor, Tensor, Tensor]:
         tokens, labels = self.splits[role]

@@ -8,7 +8,17 @@ from typing import Any
 import datasets
 from PIL import Image
 
-from ..._tables import Tables, beside, choose, label_column, measured, open_tables, parquet_files, pick_column
+from ..._tables import (
+    Tables,
+    beside,
+    choose,
+    label_column,
+    measured,
+    numbers_of,
+    open_tables,
+    parquet_files,
+    pick_column,
+)
 from ...errors import InputError
 from .digits import digits
 from .folders import class_folders, has_images
@@ -134,10 +144,11 @@ def _same_classes(split: Split, training: Split) -> Split:
     """Numbered as the training split numbers them."""
     if split.classes is None or training.classes is None or split.classes == training.classes:
         return split
-    unknown = [name for name in split.classes if name not in training.classes]
-    if unknown:
-        raise InputError(f"the split {split.name} has a class {unknown[0]!r} that {training.name} does not have")
-    return replace(split, renumbered=tuple(map(training.classes.index, split.classes)), classes=training.classes)
+    numbers = numbers_of(split.classes, training.classes)
+    if -1 in numbers:
+        unknown = split.classes[numbers.index(-1)]
+        raise InputError(f"the split {split.name} has a class {unknown!r} that {training.name} does not have")
+    return replace(split, renumbered=numbers, classes=training.classes)
 
 
 def _is_image(feature: Any) -> bool:
