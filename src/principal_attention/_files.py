@@ -12,6 +12,8 @@ from safetensors import SafetensorError
 
 from .errors import InputError
 
+CARD, WEIGHTS = "config.json", "model.safetensors"  # a model's, in every folder that holds one
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
@@ -27,14 +29,15 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def filling(folder: Path, *, last: str) -> Iterator[Path]:
-    """Write files to the folder this yields; when the block ends without an error they go to `folder`, `last` last."""
+def filling(folder: Path) -> Iterator[Path]:
+    """Write a model's files to the folder this yields; when the block ends without an error they go to `folder`, the
+    card last: where there is one, all is there."""
     partial = folder / ".files.partial"
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir(parents=True)
         yield partial
-        for file in sorted(partial.iterdir(), key=lambda file: file.name == last):
+        for file in sorted(partial.iterdir(), key=lambda file: file.name == CARD):
             sync(file)
             os.replace(file, folder / file.name)
     except (OSError, SafetensorError) as wrong:

@@ -1,11 +1,10 @@
 """Keys and values from a person or a file, checked: an unknown key or a value out of range is one sentence."""
 
-import difflib
 from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from .errors import InputError
+from .errors import InputError, hint
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
@@ -35,8 +34,7 @@ def _sentence(error: Any, kind: type[Section]) -> str:
         return f"{error['loc'][0]!r} is not a key; expected {', '.join(kind.model_fields)}"
     if error["type"] == "extra_forbidden":
         known = list(_section(kind, place[:-1]).model_fields)
-        close = difflib.get_close_matches(place[-1], known, n=1, cutoff=0.5)
-        return f"unknown key {where}; " + (f"did you mean {close[0]}?" if close else f"expected {', '.join(known)}")
+        return f"unknown key {where}; " + hint(place[-1], known, "expected " + ", ".join(known))
     if error["type"] == "missing":
         return f"{where} is missing"
     message = error["msg"].removeprefix("Value error, ").removeprefix("Input should be ")

@@ -1,5 +1,7 @@
 """What can go wrong, by name, so that a caller can catch it."""
 
+from collections.abc import Iterable
+
 
 class InputError(ValueError):
     """An argument has a shape, value or combination that the function cannot take."""
@@ -35,3 +37,11 @@ class ConvergenceWarning(UserWarning):
 
 class LeakWarning(UserWarning):
     """A causal model was set up so that later tokens reach earlier ones."""
+
+
+def hint(name: str, known: Iterable[str], otherwise: str) -> str:
+    """For a name that is not known: the nearest that is, or else what may help."""
+    import difflib
+
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.4)
+    return f"did you mean {close[0]}?" if close else otherwise

@@ -8,7 +8,7 @@ from transformers import BertConfig, BertModel, GPT2Config, GPT2Model, PreTraine
 from typer.testing import CliRunner
 
 from principal_attention.analysis import run as analysis_run
-from principal_attention.analysis.inputs import ImageInputs
+from principal_attention.analysis.images import ImageInputs
 from principal_attention.analysis.run import Options, analyze
 from principal_attention.cli.app import app
 from principal_attention.errors import InputError

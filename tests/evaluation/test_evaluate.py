@@ -327,6 +327,6 @@ def test_a_model_without_an_answer_is_wrong():
 
 
 def test_budgets_are_numbers_or_quotients_of_them():
-    from principal_attention.cli.evaluate import numbers
+    from principal_attention.cli.options import numbers
 
     assert numbers(["8/255", "0.5/255", "0.03"], "eps") == (8 / 255, 0.5 / 255, 0.03)

@@ -250,14 +250,14 @@ def test_two_classifiers_are_compared_text_by_text(classifier, classes, tmp_path
         ),
         (("{language}", "--data", "{lines}", "--split", "nothing"), "has no split 'nothing'"),
         (("{language}", "--data", "{lines}/nowhere"), "there is nothing at"),
-        (("{classifier}", "--data", "{classes}", "--stride", "2"), "--swap and --log-probs are for language"),
-        (("{classifier}", "--data", "{classes}", "--log-probs"), "--swap and --log-probs are for language"),
-        (("{classifier}", "--data", "{classes}", "--swap", "inputs"), "--swap and --log-probs are for language"),
+        (("{classifier}", "--data", "{classes}", "--stride", "2"), "--stride is for language models"),
+        (("{classifier}", "--data", "{classes}", "--log-probs"), "--log-probs is for language models"),
+        (("{classifier}", "--data", "{classes}", "--swap", "inputs"), "--swap is for language models"),
         (("{classifier}", "--data", "{classes}", "--severities", "3"), "--severities is for models of images"),
         (("{classifier}", "--data", "{lines}"), "no column looks like the label; name it with --label=COLUMN"),
         (("{classifier}", "--data", "{classes}", "--column", "nothing"), "--column is 'nothing'; the columns are"),
         (("{language}", "--data", "{lines}", "--label", "x"), "--label is for classifiers"),
-        (("{language}", "--data", "{lines}", "--against", "{before}"), "--against compares classifiers"),
+        (("{language}", "--data", "{lines}", "--against", "{before}"), "--against is for classifiers"),
     ],
 )
 def test_mistakes_are_one_sentence(language, classifier, lines, classes, tmp_path, words, said):

@@ -17,7 +17,7 @@ from torch import nn
 from .._files import replacing, write_jsonl, write_text
 from .._processes import cores
 from ..errors import InputError
-from ..evaluation.subject import fingerprint
+from ..evaluation.identity import fingerprint
 from .capture import capture
 from .heads import Heads
 from .inputs import Batch, Inputs

@@ -5,16 +5,16 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from ..analysis.inputs import ImageInputs, Inputs, TextInputs
+from ..analysis.inputs import Inputs
 from ..analysis.run import Options, analyze
 from ..analysis.verdicts import judge
 from ..errors import InputError
-from ..evaluation.subject import Subject, check_finished
-from ..language.load import reads_text
+from ..evaluation.identity import check_finished
+from ..language.kind import reads_text
 from ..report.kernel_pca import RANGE, metric_rows, verdict_lines, write_report
 from ..report.tables import for_terminal
 from ..training.logs import make_progress
-from .evaluate import open_data, parse
+from .options import parse
 
 
 def run_analyze(
@@ -46,11 +46,17 @@ def open_inputs(
     if reads_text(model):
         if data is None:
             raise InputError("--data is missing: expected a hub name, or a parquet file or folder with texts")
+        from ..analysis.texts import TextInputs
+
         return TextInputs(model, data, split=split, column=column, count=count, pack=pack, device=device)
     if pack is not None or column is not None:
         raise InputError(f"--pack and --column are for texts, and {model} looks at images")
+    from ..analysis.images import ImageInputs
+    from ..evaluation.subject import Subject
+    from .evaluate_images import open_images
+
     subject = Subject(model, device)
-    images, name = open_data(subject, model, data, split)
+    images, name = open_images(subject, model, data, split)
     return ImageInputs(subject, images, name, count)
 
 

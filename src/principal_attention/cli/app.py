@@ -13,6 +13,7 @@ import typer
 
 from .. import __version__
 from ..errors import InputError, Interrupted, LeakWarning, TrainingError
+from ..language.swap import RATE
 
 app = typer.Typer(
     name="principal",
@@ -141,6 +142,12 @@ class ProtocolName(StrEnum):
     segments = "segments"
 
 
+def _is_given(context: typer.Context, name: str) -> bool:
+    """Whether a person wrote it, with whatever value."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 class Swap(StrEnum):
     both = "both"
     inputs = "inputs"
@@ -148,6 +155,7 @@ class Swap(StrEnum):
 
 @app.command()
 def evaluate(
+    context: typer.Context,
     model: Annotated[str, typer.Argument(help="A run's folder, timm:NAME, timm:NAME@WEIGHTS or hf:FOLDER.")],
     suite: Annotated[
         str, typer.Option(help="Of clean, corruptions, attacks, ood; for texts of clean or perplexity, word_swap.")
@@ -164,7 +172,7 @@ def evaluate(
     ] = None,
     stride: Annotated[int, typer.Option(min=1, help="Of sliding windows; the paper's is 1.")] = 1,
     swap: Annotated[Swap, typer.Option(help="Words are swapped in inputs and targets, or in inputs.")] = Swap.both,
-    swap_rate: Annotated[float, typer.Option(help="Share of the words that are swapped.")] = 0.015,
+    swap_rate: Annotated[float, typer.Option(help="Share of the words that are swapped.")] = RATE,
     log_probs: Annotated[bool, typer.Option("--log-probs", help="Also write every token's log-probability.")] = False,
     corruptions: Annotated[str, typer.Option(help="Of `principal list corruptions`; all if not given.")] = "",
     severities: Annotated[str, typer.Option(help="From 1 to 5.")] = "1,2,3,4,5",
@@ -202,8 +210,9 @@ def evaluate(
     with _sentences("evaluate"):
         from .evaluate import run_evaluate
 
+        given = [name for name in context.params if _is_given(context, name)]
         run_evaluate(
-            model, out, against, batch_size, suite=suite, data=data, split=split, limit=limit,
+            model, out, against, batch_size, given, suite=suite, data=data, split=split, limit=limit,
             corruptions=corruptions, severities=severities, frost_dir=frost_dir, imagenet_c=imagenet_c,
             attacks=attacks, eps=eps, eps_l2=eps_l2, eps_l1=eps_l1, steps=steps, targets=targets, samples=samples,
             protocol=protocol.value if protocol else None, gradients=gradients, source=source, ood=ood, seed=seed,

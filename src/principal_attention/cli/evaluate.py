@@ -1,9 +1,7 @@
-"""`principal evaluate`: options become cases, cases become a table."""
+"""`principal evaluate`: options become cases, cases become tables."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
-from fractions import Fraction
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,43 +10,30 @@ from accelerate import Accelerator
 from accelerate.utils import InitProcessGroupKwargs
 from rich.console import Console
 
-from .. import surrogate
 from ..errors import InputError
-from ..evaluation.cases import (
-    Case,
-    attack_case,
-    check_names,
-    clean_case,
-    corruption_cases,
-    published_corruption_case,
-)
 from ..evaluation.compare import case_by_case
-from ..evaluation.images import Images
-from ..evaluation.masking import check_masking, gradient_case
+from ..evaluation.identity import check_finished
 from ..evaluation.outcomes import Outcomes, Result, read_settings
-from ..evaluation.protocols import GRADIENTS, PROTOCOLS
-from ..evaluation.published import SETS, find_sets, negative_case, open_imagenet_c, open_set, set_case
-from ..evaluation.run import Evaluation, Group, evaluate
-from ..evaluation.subject import Subject, check_finished
-from ..evaluation.summary import summarise
-from ..language.load import reads_text
-from ..language.swap import RATE
-from ..recipes import RECIPE, ImageRecipe, read_recipe
-from ..report.evaluation import accuracy_rows, check_lines, comparison_rows, corruption_tables
+from ..evaluation.run import evaluate
+from ..language.kind import reads_text
+from ..report.evaluation import comparison_rows
 from ..report.tables import for_terminal
 from ..training.logs import make_progress
-from ..vision.attacks import ATTACKS
-from ..vision.corruptions import CORRUPTIONS, SEVERITIES, read_textures
-from ..vision.data import open_split, open_splits
-from .evaluate_texts import run_evaluate_texts
+from .options import parse
+from .plan import Plan
 
-TEXTS_ONLY = {"column": None, "label": None, "stride": 1, "swap": "both", "swap_rate": RATE, "log_probs": False}
-SUITES = ("clean", "corruptions", "attacks", "ood")
+OF_TEXTS = ("column", "label", "stride", "swap", "swap_rate", "log_probs")
+OF_IMAGES = (
+    "corruptions", "severities", "frost_dir", "imagenet_c", "attacks", "eps", "eps_l2", "eps_l1", "steps", "targets",
+    "samples", "gradients", "source", "ood",
+)  # fmt: skip
 LISTS = ("suite", "corruptions", "severities", "attacks", "eps", "eps_l2", "eps_l1", "gradients")  # with commas
-NORMS = {"linf": "eps", "l2": "eps_l2", "l1": "eps_l1"}
 
 
-def run_evaluate(model: str, out: Path | None, against: Path | None, batch_size: int, **options: Any) -> None:
+def run_evaluate(
+    model: str, out: Path | None, against: Path | None, batch_size: int, given: Collection[str], **options: Any
+) -> None:
+    """`given` are the names of the options that a person wrote."""
     check_finished(model)
     for name in LISTS:
         options[name] = parse(options[name])
@@ -56,182 +41,36 @@ def run_evaluate(model: str, out: Path | None, against: Path | None, batch_size:
         read_settings(against)
     patient = InitProcessGroupKwargs(timeout=timedelta(days=30))  # one process may have long work when another has none
     accelerator = Accelerator(cpu=not torch.cuda.is_available(), kwargs_handlers=[patient])
-    if reads_text(model):
-        told = options.pop("suite")
-        found = run_evaluate_texts(model, out, accelerator, batch_size, suites=told, against=against, **options)
-        if against is not None and accelerator.is_main_process:
-            show_comparison(Console(), found.results, against)
-        return
-    for name, default in TEXTS_ONLY.items():
-        if options.pop(name) != default:
-            raise InputError(f"--{name.replace('_', '-')} is for models of text, and {model} looks at images")
-    options["protocol"] = options["protocol"] or "pixel"
-    check_names([options["protocol"]], list(PROTOCOLS), "protocol for images")
-    suites = check_names(options["suite"], SUITES, "suite")
-    subject = Subject(model, accelerator.device)
-    if subject.classifier.missing:
-        raise InputError(f"{model} has no weights for {subject.classifier.missing[-1]}: fine-tune it first")
-    folder = out or Path("runs") / f"evaluate-{subject.name}"
-    groups = list(plan(subject, model, suites, accelerator.device, **options))
-    console = Console()
+    plan = _plan(model, accelerator.device, batch_size, given, **options)
+    folder = out or Path("runs") / f"evaluate-{plan.subject.name}"
+    first = accelerator.is_main_process
     with make_progress() as bar:
-        first = accelerator.is_main_process
         found = evaluate(
-            subject, groups, folder, batch_size=batch_size, accelerator=accelerator, progress=bar if first else None,
-            summarise=partial(summarise, subject.name, imagenet=subject.view.num_classes == 1000),
+            plan.subject, plan.groups, folder, summarise=plan.summarise, batch_size=plan.batch_size,
+            accelerator=accelerator, progress=bar if first else None,
         )  # fmt: skip
-    if accelerator.is_main_process:
-        show(console, found, subject.name)
+    if first:
+        console = Console()
+        plan.show(console, found, folder)
         if against is not None:
             show_comparison(console, found.results, against)
-        console.print(f"per-image outcomes and records: {folder}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"every example and records: {folder}", highlight=False, markup=False, soft_wrap=True)
 
 
-def parse(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
+def _plan(model: str, device: torch.device, batch_size: int, given: Collection[str], **options: Any) -> Plan:
+    """Each kind brings libraries that the other does not need."""
+    texts = reads_text(model)
+    for name in OF_IMAGES if texts else OF_TEXTS:
+        if name in given:
+            kinds = ("images", "reads texts") if texts else ("text", "looks at images")
+            raise InputError(f"--{name.replace('_', '-')} is for models of {kinds[0]}, and {model} {kinds[1]}")
+    if texts:
+        from .evaluate_texts import plan_texts
 
+        return plan_texts(model, device, batch_size, given, **options)
+    from .evaluate_images import plan_images
 
-def numbers(given: Sequence[str], what: str) -> tuple[float, ...]:
-    """Fractions or decimals: 8/255, 0.5/255, 0.03."""
-    try:
-        found = tuple(float(_quotient(word)) for word in given)
-    except (ValueError, ZeroDivisionError, OverflowError) as wrong:
-        raise InputError(f"--{what} is {','.join(given)}; expected numbers or fractions, as 1/255,0.01") from wrong
-    if any(x <= 0 for x in found):
-        raise InputError(f"--{what} is {','.join(given)}; expected numbers above 0")
-    return found
-
-
-def _quotient(word: str) -> Fraction:
-    above, sign, below = word.partition("/")
-    return Fraction(above) / Fraction(below) if sign else Fraction(above)
-
-
-def plan(subject: Subject, model: str, suites: Sequence[str], device: torch.device, **options: Any) -> Iterator[Group]:
-    """What is to be measured, on which images."""
-    limit = options["limit"]
-    needs_data = bool(set(suites) - {"ood"} - ({"corruptions"} if options["imagenet_c"] else set()))
-    needs_data |= options["data"] is not None and options["ood"] is not None
-    images, name = open_data(subject, model, options["data"], options["split"]) if needs_data else (None, "")
-    if images is not None:
-        n = min(limit or len(images), len(images))
-        cases: list[Case] = [clean_case(n)] if "clean" in suites else []
-        if "corruptions" in suites and not options["imagenet_c"]:
-            cases += list(_corruptions(n, **options))
-        if "attacks" in suites:
-            cases += list(_attacks(subject, n, device, **options))
-        yield Group(name, images, cases)
-    if "corruptions" in suites and options["imagenet_c"]:
-        yield from _published_corruptions(subject, **options)
-    if "ood" in suites:
-        yield from _out_of_distribution(subject, images, name, **options)
-
-
-def open_data(subject: Subject, model: str, data: str | None, split: str | None) -> tuple[Images, str]:
-    """The images to measure on, and what records call them. A run has its own: those it was not trained on."""
-    if data is not None:
-        found = open_split(data, split)
-        source = data
-    else:
-        if not (Path(model) / RECIPE).is_file():
-            raise InputError("--data is missing: expected a hub name, a parquet file or folder, or an image folder")
-        recipe = read_recipe(model)
-        assert isinstance(recipe, ImageRecipe)  # a run of another task is no Subject
-        given = recipe.data
-        _, found = open_splits(
-            given.source, train=given.train, validation=given.validation, holdout=given.holdout, subset=given.subset,
-            image=given.image, label=given.label, limit=given.limit,
-        )  # fmt: skip
-        source = given.source
-    return Images(found, subject.view, subject.classifier.labels), f"{Path(source).name}/{found.name}"
-
-
-def _corruptions(n: int, **options: Any) -> Iterator[Case]:
-    names, severities = _kinds(options)
-    textures = read_textures(options["frost_dir"]) if options["frost_dir"] and "frost" in names else None
-    yield from corruption_cases(names, severities, n, seed=options["seed"], textures=textures)
-
-
-def _kinds(options: dict[str, Any]) -> tuple[list[str], list[int]]:
-    names = check_names(options["corruptions"] or CORRUPTIONS, CORRUPTIONS, "corruption")
-    severities = check_names(options["severities"], [str(s) for s in SEVERITIES], "severity")
-    return names, [int(s) for s in severities]
-
-
-def _published_corruptions(subject: Subject, **options: Any) -> Iterator[Group]:
-    for name, severity, images in open_imagenet_c(options["imagenet_c"], *_kinds(options), subject.view):
-        n = min(options["limit"] or len(images), len(images))
-        yield Group("imagenet-c", images, [published_corruption_case(name, severity, n)])
-
-
-def _attacks(subject: Subject, n: int, device: torch.device, **options: Any) -> Iterator[Case]:
-    protocol = PROTOCOLS[options["protocol"]]
-    names = check_names(options["attacks"], list(ATTACKS), "attack")
-    sources = check_names(options["gradients"], GRADIENTS, "source of gradients")
-    given = {norm: numbers(options[key], key.replace("_", "-")) for norm, key in NORMS.items() if options[key]}
-    for bent in surrogate.KINDS:
-        if bent in sources and not subject.pursues:
-            raise InputError(f"--gradients {bent} is for models with RPC-Attention; {subject.name} has none")
-    other = Subject(options["source"], device) if options["source"] else None
-    if ("transfer" in sources) != (other is not None):
-        raise InputError("--gradients transfer and --source MODEL, which it is made on, go together")
-    if other is not None:
-        _check_source(subject, other, protocol.name)
-    yield gradient_case(n)
-    for name in names:
-        kind = ATTACKS[name]
-        if protocol.name == "authors" and kind.pixels:
-            raise InputError(f"{name} works on images in [0, 1]; --protocol authors is for " + ", ".join(
-                each for each, its in ATTACKS.items() if not its.pixels))  # fmt: skip
-        more: dict[str, Any] = {key: options[key] for key in ("targets", "samples") if key in kind.options}
-        for budget in protocol.budgets(name, given):
-            for gradients in sources:
-                if gradients in ("own", "transfer") or kind.gradients:
-                    yield attack_case(
-                        name, n, eps=budget, protocol=protocol, gradients=gradients, steps=options["steps"],
-                        seed=options["seed"], source=other if gradients == "transfer" else None, **more,
-                    )  # fmt: skip
-
-
-def _check_source(subject: Subject, other: Subject, protocol: str) -> None:
-    if protocol != "pixel":
-        raise InputError("attacks are transferred in pixels: --source needs --protocol pixel")
-    for what in ("size", "channels", "num_classes"):
-        theirs, ours = getattr(other.view, what), getattr(subject.view, what)
-        if theirs != ours:
-            raise InputError(
-                f"--source {other.name} has {what} {theirs} and {subject.name} has {ours}; expected the same"
-            )
-    names = other.classifier.labels, subject.classifier.labels
-    if None not in names and names[0] != names[1]:
-        raise InputError(f"--source {other.name} numbers its classes otherwise than {subject.name}; expected the same")
-
-
-def _out_of_distribution(subject: Subject, images: Images | None, name: str, **options: Any) -> Iterator[Group]:
-    where = options["ood"] or options["data"]
-    if where is None:
-        raise InputError(f"--ood is missing: expected a folder that holds {', '.join(SETS)}, or one of them")
-    limit = options["limit"]
-    for case, folder in find_sets(Path(where).expanduser()).items():
-        found = open_set(case, folder, subject.view)
-        n = min(limit or len(found), len(found))
-        yield Group(case, found, [set_case(case, n, limit)])
-        if case == "imagenet-o":
-            if images is None:
-                raise InputError("imagenet-o needs ImageNet's validation images beside it: name them with --data")
-            known, negative = negative_case(images, limit)
-            yield Group(name, known, [negative])
-
-
-def show(console: Console, found: Evaluation, name: str) -> None:
-    if rows := accuracy_rows(found.records):
-        console.print(for_terminal(rows, name))
-    for title, rows in corruption_tables(found.records):
-        console.print(for_terminal(rows, f"{name}: {title}"))
-    if checks := check_masking(found.results):
-        console.print("Are the gradients to be trusted?", highlight=False)
-        for line in check_lines(checks):
-            console.print(line, highlight=False, soft_wrap=True, markup=False)
+    return plan_images(model, device, batch_size, **options)
 
 
 def show_comparison(console: Console, ours: Sequence[Result], folder: Path) -> None:

@@ -1,52 +1,19 @@
-"""What can be measured of a model: each case takes a batch of images and says what the model makes of them."""
+"""What can be measured of a model of images: each case says what it makes of a batch."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from ..errors import InputError
 from ..vision.attacks import ATTACKS
 from ..vision.corruptions import Textures, corrupt
 from .images import Batch
+from .outcomes import Columns, answers
 from .protocols import Protocol, attack_batch
+from .run import Case
 from .subject import Subject
 
-Columns = dict[str, list[Any]]
 AUTOATTACK = 100 * 3 + 900 * 3 + 900 * 3 + 5000
-
-
-@dataclass(frozen=True)
-class Case:
-    suite: str
-    name: str
-    n: int  # images
-    measure: Callable[[Subject, Batch], Columns]
-    pinned: Mapping[str, Any]  # what makes it this case and no other
-    cost: float = 1.0  # forward passes an image, for the time left
-
-    @property
-    def description(self) -> dict[str, Any]:
-        return {"suite": self.suite, "case": self.name, "n": self.n, **self.pinned}
-
-
-def answers(logits: Tensor, labels: Tensor) -> Columns:
-    """What the model said: its class, how many classes it held likelier than the true one, and how sure it was."""
-    logits = logits.float()
-    predicted = logits.argmax(-1)
-    true = logits.gather(-1, labels[:, None])
-    rank = torch.where(predicted == labels, 0, (logits > true).sum(-1).clamp(min=1))
-    broken = ~logits.isfinite().all(-1)  # no answer is a wrong answer
-    predicted, rank = predicted.masked_fill(broken, -1), rank.masked_fill(broken, logits.shape[-1])
-    sure = logits.double().softmax(-1).amax(-1).nan_to_num(0.0)  # single precision knows no difference near 1
-    return {
-        "label": labels.tolist(),
-        "predicted": predicted.tolist(),
-        "rank": rank.tolist(),
-        "confidence": [float(f"{x:.12g}") for x in sure.tolist()],
-    }
 
 
 @torch.inference_mode()
@@ -55,7 +22,7 @@ def _clean(subject: Subject, batch: Batch) -> Columns:
 
 
 def clean_case(n: int) -> Case:
-    return Case("clean", "clean", n, _clean, {})
+    return Case("clean", "clean", n, _clean)
 
 
 def corruption_cases(
@@ -101,13 +68,3 @@ def attack_case(
     passes = (1 if steps is None else steps) * (3 if kind.gradients else 1)
     cost = passes * options.get("targets", 1) * options.get("samples", 1)
     return Case("attacks", name, n, measure, pinned, cost=AUTOATTACK if name == "autoattack" else cost)
-
-
-def check_names(given: Sequence[str], known: Sequence[str], what: str) -> list[str]:
-    """Of a comma-separated option; a name that is not known is answered with those that are."""
-    if not given:
-        raise InputError(f"no {what} was named; expected some of {', '.join(known)}")
-    for name in given:
-        if name not in known:
-            raise InputError(f"there is no {what} {name!r}; expected one of {', '.join(known)}")
-    return list(dict.fromkeys(given))

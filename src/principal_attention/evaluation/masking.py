@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 
 from ..vision.attacks import ATTACKS
-from .cases import Case, Columns, answers
 from .images import Batch
-from .outcomes import Result
+from .outcomes import Columns, Result, answers
+from .run import Case
 from .subject import Subject
 
 TOLERANCE = 0.02  # share of the images that chance may account for

@@ -1,4 +1,4 @@
-"""What was found of every image: a line a batch, appended, so that a kill loses the batch at hand and nothing else."""
+"""What was found of every example: a line a batch, appended, so that a kill loses nothing but the batch at hand."""
 
 import json
 import os
@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from .._files import read_jsonl, write_text
 from ..errors import InputError
 
+Columns = dict[str, list[Any]]
 SETTINGS = "evaluation.json"
 NEGATIVES = "imagenet-o-negatives"  # ImageNet's own images, beside imagenet-o
 
@@ -20,9 +23,26 @@ def key_of(description: Mapping[str, Any]) -> str:
     return json.dumps(description, sort_keys=True, ensure_ascii=False)
 
 
+def answers(logits: Tensor, labels: Tensor) -> Columns:
+    """What the model said: its class, how many classes it held likelier than the true one, and how sure it was."""
+    logits = logits.float()
+    predicted = logits.argmax(-1)
+    true = logits.gather(-1, labels[:, None])
+    rank = torch.where(predicted == labels, 0, (logits > true).sum(-1).clamp(min=1))
+    broken = ~logits.isfinite().all(-1)  # no answer is a wrong answer
+    predicted, rank = predicted.masked_fill(broken, -1), rank.masked_fill(broken, logits.shape[-1])
+    sure = logits.double().softmax(-1).amax(-1).nan_to_num(0.0)  # single precision knows no difference near 1
+    return {
+        "label": labels.tolist(),
+        "predicted": predicted.tolist(),
+        "rank": rank.tolist(),
+        "confidence": [float(f"{x:.12g}") for x in sure.tolist()],
+    }
+
+
 @dataclass(frozen=True)
 class Result:
-    """A whole case: what it was, and its columns, sorted by the images' place in the data."""
+    """A whole case: what it was, and its columns, sorted by the examples' place in the data."""
 
     description: dict[str, Any]  # suite, case, n, and what else pins it down
     columns: dict[str, np.ndarray[Any, Any]]
@@ -89,7 +109,7 @@ class Outcomes:
 
 
 def open_outcomes(folder: Path, settings: Mapping[str, Any], rank: int) -> Outcomes:
-    """A folder for one model on one set of images; what was done there before must have been the same."""
+    """A folder for one model on one set of examples; what was done there before must have been the same."""
     path = folder / SETTINGS
     if path.exists():
         before = read_settings(folder)

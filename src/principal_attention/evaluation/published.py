@@ -13,10 +13,10 @@ from ..errors import InputError
 from ..vision.data.folders import class_folders
 from ..vision.data.sources import Split, split_of
 from ..vision.models.classifier import View
-from .cases import Case, Columns, answers
 from .imagenet import SUBSETS, wnids
 from .images import Batch, Images
-from .outcomes import NEGATIVES
+from .outcomes import NEGATIVES, Columns, answers
+from .run import Case
 from .subject import Subject
 
 PUBLISHED_SIDE = 224

@@ -1,6 +1,9 @@
 """Records: one flat object a measured number. Tables, figures and pages read nothing else."""
 
+from collections.abc import Mapping
 from typing import Any
+
+from ..recipes import Recipe
 
 
 def record(
@@ -16,3 +19,13 @@ def record(
         "seed": seed,
         **rest,
     }
+
+
+def of_run(
+    recipe: Recipe, suite: str, case: str, metrics: Mapping[str, float], *, n: int, **rest: Any
+) -> list[dict[str, Any]]:
+    """What a training measured at its end."""
+    return [
+        record(recipe.name, suite, case, metric, value, n=n, seed=recipe.seed, **rest)
+        for metric, value in metrics.items()
+    ]

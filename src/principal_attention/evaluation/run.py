@@ -2,9 +2,9 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import torch
 from accelerate import Accelerator
@@ -13,7 +13,7 @@ from rich.progress import Progress
 from .._files import write_jsonl
 from .._processes import Place, raise_together, spare_workers
 from ..errors import InputError
-from .outcomes import Outcomes, Result, key_of, open_outcomes
+from .outcomes import Columns, Outcomes, Result, key_of, open_outcomes
 
 
 class Subject(Protocol):
@@ -32,9 +32,9 @@ class Batch(Protocol):
     def indices(self) -> list[int]:
         """Of the examples, in the data."""
 
-    def first(self, count: int) -> Any: ...
+    def first(self, count: int) -> Self: ...
 
-    def to(self, device: torch.device) -> Any: ...
+    def to(self, device: torch.device) -> Self: ...
 
 
 class Examples(Protocol):
@@ -46,24 +46,20 @@ class Examples(Protocol):
     def batches(self, size: int, wanted: Sequence[int], workers: int) -> Iterator[Batch]: ...
 
 
-class Case(Protocol):
-    @property
-    def name(self) -> str: ...
+@dataclass(frozen=True)
+class Case:
+    """What can be measured of a model, a batch at a time."""
+
+    suite: str
+    name: str
+    n: int  # images, texts or tokens
+    measure: Callable[[Any, Any], Columns]  # of a subject and a batch
+    pinned: Mapping[str, Any] = field(default_factory=dict)  # what makes it this case and no other
+    cost: float = 1.0  # forward passes an example, for the time left
 
     @property
-    def n(self) -> int: ...
-
-    @property
-    def cost(self) -> float: ...
-
-    @property
-    def pinned(self) -> Mapping[str, Any]: ...
-
-    @property
-    def description(self) -> dict[str, Any]: ...
-
-    @property
-    def measure(self) -> Callable[[Any, Any], dict[str, list[Any]]]: ...
+    def description(self) -> dict[str, Any]:
+        return {"suite": self.suite, "case": self.name, "n": self.n, **self.pinned}
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,12 @@
-"""The model under test, and what can be asked of it."""
-
-import hashlib
-from pathlib import Path
+"""A classifier of images under test, and what can be asked of it."""
 
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError
 from ..modules import RPC
-from ..recipes import RECIPE
 from ..vision.models.classifier import Classifier
 from ..vision.models.load import load_classifier
-from ..vision.models.vit import CARD
+from .identity import fingerprint, name_of
 from .pixels import OnPixels
 
 
@@ -38,36 +33,3 @@ class Subject:
 
     def fingerprint(self) -> str:
         return fingerprint(self.network, self.view)
-
-
-def fingerprint(network: nn.Module, *used: object) -> str:
-    """Of the weights and of how they are used: another model, or the same one trained further, has another."""
-    seen = hashlib.sha256(" ".join(map(str, (network, *used))).encode())
-    for name, tensor in network.state_dict().items():
-        seen.update(name.encode())
-        seen.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return seen.hexdigest()[:16]
-
-
-def check_finished(model: str) -> None:
-    """Whether there is a model at all, before anything is asked of its kind."""
-    folder = Path(model).expanduser()
-    if model.startswith(("timm:", "hf:")) or (folder / CARD).is_file():
-        return
-    if (folder / RECIPE).is_file():
-        raise InputError(f"the run in {model} has not finished; continue it with: principal train {model} --resume")
-    raise _no_model(model)
-
-
-def _no_model(model: str) -> InputError:
-    return InputError(f"the model is {model}; expected timm:NAME@weights, hf:FOLDER or the folder of a finished run")
-
-
-def name_of(model: str) -> str:
-    """How records call it: a timm model by its name, a folder by its own."""
-    if model.startswith("timm:"):
-        return model.removeprefix("timm:").partition("@")[0]
-    name = Path(model.removeprefix("hf:")).expanduser().resolve().name
-    if not name:
-        raise _no_model(repr(model))
-    return name

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy import stats
 from sklearn.metrics import average_precision_score
 
 from ..vision.corruptions import CORRUPTIONS, SEVERITIES
 from .outcomes import NEGATIVES, Result
 from .records import record
+from .results import corruption_groups, interval, of_result, top1
 
 # AlexNet's errors on ImageNet-C, over all five severities, and on ImageNet (torchvision's weights)
 ALEXNET = {
@@ -19,14 +19,7 @@ ALEXNET = {
     "pixelate": 0.717840, "jpeg_compression": 0.606500,
 }  # fmt: skip
 ALEXNET_CLEAN = 1 - 0.56522
-SAME = ("n", "data", "data_id", "seed", "source")  # what corruptions of one table have in common
 MADE_BY = ("gradients", "source", "source_weights")  # what tells attacks apart that differ in their gradients alone
-
-
-def interval(right: int, n: int) -> tuple[float, float]:
-    """Wilson's, 95%."""
-    found = stats.binomtest(right, n).proportion_ci(method="wilson")
-    return float(found.low), float(found.high)
 
 
 def summarise(model: str, results: Sequence[Result], *, imagenet: bool = True) -> list[dict[str, Any]]:
@@ -42,22 +35,13 @@ def summarise(model: str, results: Sequence[Result], *, imagenet: bool = True) -
     return [*records, *_worst(model, results), *errors, *_aupr(model, results)]
 
 
-def of_result(model: str, result: Result, metric: str, value: float, **rest: Any) -> dict[str, Any]:
-    """A record of what was found in a case."""
-    told = {"seed": 0, **result.description}
-    seconds = round(result.seconds, 1)
-    return record(model, told.pop("suite"), told.pop("case"), metric, value, **told, **rest, seconds=seconds)
-
-
 def _accuracies(model: str, result: Result) -> list[dict[str, Any]]:
-    right = result.right
-    low, high = interval(int(right.sum()), len(right))
-    records = [of_result(model, result, "top1", float(right.mean()), low=low, high=high)]
+    records = [top1(model, result)]
     if result.description["suite"] in ("clean", "corruptions"):
         records.append(of_result(model, result, "top5", float((result.columns["rank"] < 5).mean())))
     if result.description["suite"] == "attacks":
         sizes = result.columns["size"]
-        broken = sizes[~right & (sizes > 0)]
+        broken = sizes[~result.right & (sizes > 0)]
         if len(broken):
             records.append(of_result(model, result, "median_size", float(np.median(broken))))
     return records
@@ -79,24 +63,6 @@ def _worst(model: str, results: Sequence[Result]) -> list[dict[str, Any]]:
             merged = Result(told, group[0].columns, [], sum(result.seconds for result in group))
             records.append(of_result(model, merged, "top1", float(right.mean()), low=low, high=high))
     return records
-
-
-def corruption_groups(records: Sequence[dict[str, Any]]) -> list[tuple[dict[str, Any], dict[tuple[str, int], float]]]:
-    """Top-1 by kind and severity, for each set of images, seed and source; frost for each of its textures."""
-    shared: dict[tuple[Any, ...], dict[tuple[str, int], float]] = {}
-    frost: dict[tuple[Any, ...], dict[str | None, dict[tuple[str, int], float]]] = {}
-    for each in records:
-        if each["suite"] == "corruptions" and each["metric"] == "top1":
-            group = tuple(each.get(key) for key in SAME)
-            cases = shared.setdefault(group, {})
-            if each["case"] == "frost":
-                cases = frost.setdefault(group, {}).setdefault(each.get("textures"), {})
-            cases[each["case"], each["severity"]] = each["value"]
-    return [
-        ({**dict(zip(SAME, group, strict=True)), "textures": textures}, cases | more)
-        for group, cases in shared.items()
-        for textures, more in frost.get(group, {None: {}}).items()
-    ]
 
 
 def _corruption_errors(model: str, records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

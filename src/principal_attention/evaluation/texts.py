@@ -1,8 +1,8 @@
 """Language models and classifiers of texts under test: clean texts, and texts with words swapped."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,12 @@ from ..language.load import load_classifier
 from ..language.swap import RATE, swap_lines, swap_words
 from ..language.texts import Texts
 from ..language.vocabulary import encode_lines, end_of, unknown_of
-from .cases import Columns, answers
+from .identity import fingerprint, name_of
 from .order import stratified
-from .outcomes import Result
+from .outcomes import Columns, Result, answers
 from .perplexity import Protocol, perplexity, token_losses
-from .subject import fingerprint, name_of
-from .summary import interval, of_result
+from .results import of_result, top1
+from .run import Case
 
 CHUNK = 1024  # tokens whose losses are written down together
 
@@ -46,20 +46,6 @@ class ClassifierSubject:
 
     def fingerprint(self) -> str:
         return fingerprint(self.classifier.model, self.classifier.how)
-
-
-@dataclass(frozen=True)
-class TextCase:
-    suite: str
-    name: str
-    n: int  # texts, or tokens
-    measure: Callable[[Any, Any], Columns]
-    pinned: Mapping[str, Any] = field(default_factory=dict)
-    cost: float = 1.0
-
-    @property
-    def description(self) -> dict[str, Any]:
-        return {"suite": self.suite, "case": self.name, "n": self.n, **self.pinned}
 
 
 # Classes of texts
@@ -105,11 +91,11 @@ class LabelledTexts:
             yield TextBatch(number, texts, torch.tensor([self.labels[index] for index in indices]), indices)
 
 
-def class_cases(n: int, suites: Sequence[str], *, rate: float = RATE, seed: int = 0) -> list[TextCase]:
-    cases = [TextCase("clean", "clean", n, partial(_classes, rate=None, seed=seed))] if "clean" in suites else []
+def class_cases(n: int, suites: Sequence[str], *, rate: float = RATE, seed: int = 0) -> list[Case]:
+    cases = [Case("clean", "clean", n, partial(_classes, rate=None, seed=seed))] if "clean" in suites else []
     if "word_swap" in suites:
         measure = partial(_classes, rate=rate, seed=seed)
-        cases.append(TextCase("word_swap", "word_swap", n, measure, {"rate": rate, "seed": seed}))
+        cases.append(Case("word_swap", "word_swap", n, measure, {"rate": rate, "seed": seed}))
     return cases
 
 
@@ -178,7 +164,7 @@ class Stream:
             yield Positions(number, list(range(number * size, min(len(self), (number + 1) * size))))
 
 
-def perplexity_case(stream: Stream, protocol: Protocol, *, together: int, limit: int | None = None) -> TextCase:
+def perplexity_case(stream: Stream, protocol: Protocol, *, together: int, limit: int | None = None) -> Case:
     """The losses of the first `limit` tokens, or of all; `together` windows are computed at a time."""
     n = min(limit or len(stream), len(stream))
     name = protocol.name if n == len(stream) else f"{protocol.name}, first {n} tokens"
@@ -189,7 +175,7 @@ def perplexity_case(stream: Stream, protocol: Protocol, *, together: int, limit:
         pinned["words"] = stream.words
     suite, case = ("word_swap", "word_swap") if stream.swap else ("perplexity", "clean")
     measure = partial(_losses, stream=stream, protocol=protocol, together=together)
-    return TextCase(suite, case, n, measure, pinned | stream.swap)
+    return Case(suite, case, n, measure, pinned | stream.swap)
 
 
 def _losses(
@@ -208,13 +194,11 @@ def _losses(
 
 
 def summarise_texts(model: str, results: Sequence[Result]) -> list[dict[str, Any]]:
-    return [each for result in results for each in (_tokens if "loss" in result.columns else _accuracy)(model, result)]
-
-
-def _accuracy(model: str, result: Result) -> list[dict[str, Any]]:
-    right = result.right
-    low, high = interval(int(right.sum()), len(right))
-    return [of_result(model, result, "top1", float(right.mean()), low=low, high=high)]
+    return [
+        each
+        for result in results
+        for each in (_tokens(model, result) if "loss" in result.columns else [top1(model, result)])
+    ]
 
 
 def _tokens(model: str, result: Result) -> list[dict[str, Any]]:

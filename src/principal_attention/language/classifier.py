@@ -10,6 +10,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
+from .._files import filling
 from .model import LanguageModel
 from .vocabulary import encode, end_of
 
@@ -62,6 +63,17 @@ class TextClassifier:
     write: Callable[[Path, nn.Module, tuple[str, ...] | None], None]  # the model's files, for a folder
     how: str = ""  # it reads: whatever of that the weights do not show
     labels: tuple[str, ...] | None = None  # the names of the classes
+
+    @property
+    def network(self) -> nn.Module:
+        """Without what makes a classifier of it here: what `robustify` knows."""
+        model = self.model
+        return model.language if isinstance(model, LastPosition) else model.network  # type: ignore[return-value]
+
+    def save(self, folder: Path, model: nn.Module | None = None) -> None:
+        """All files into a folder, atomically; `model` may hold other weights of the same network."""
+        with filling(folder) as partial:
+            self.write(partial, self.model if model is None else model, self.labels)
 
     def logits(self, texts: Sequence[str], device: torch.device | str = "cpu") -> Tensor:
         """(texts, classes); those of like length are computed together, so that little is padded."""

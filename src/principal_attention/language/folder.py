@@ -2,23 +2,23 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from torch import nn
 
+from .._files import CARD, WEIGHTS
 from .._sections import Count, Section, check
 from ..errors import InputError
 from .classifier import LastPosition
 from .config import LanguageConfig
+from .kind import ARCHITECTURE, CLASSIFIER, LANGUAGE, kind_of
 from .model import LanguageModel
 from .vocabulary import FILE, read_tokenizer, size_of
 
-CARD, WEIGHTS = "config.json", "model.safetensors"
-_ARCHITECTURE = "architecture"
-LANGUAGE, CLASSIFIER = "principal_attention.LanguageModel", "principal_attention.LastPosition"
+Model = TypeVar("Model", bound=nn.Module)
 
 
 class Reading(Section):
@@ -31,22 +31,12 @@ class Reading(Section):
     labels: list[str] | None = None
 
 
-def kind_of(folder: Path) -> str | None:
-    """LANGUAGE or CLASSIFIER, or None where the folder holds something else."""
-    try:
-        card = json.loads((folder / CARD).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    kind = card.get(_ARCHITECTURE) if isinstance(card, dict) else None
-    return kind if kind in (LANGUAGE, CLASSIFIER) else None
-
-
 def write_language_model(folder: Path, model: LanguageModel, tokenizer: Tokenizer) -> None:
-    _write(folder, model, tokenizer, {_ARCHITECTURE: LANGUAGE, "model": model.config.model_dump()})
+    _write(folder, model, tokenizer, {ARCHITECTURE: LANGUAGE, "model": model.config.model_dump()})
 
 
 def write_classifier(folder: Path, model: LastPosition, tokenizer: Tokenizer, reading: Reading) -> None:
-    card = {_ARCHITECTURE: CLASSIFIER, "model": model.language.config.model_dump(), "reading": reading.model_dump()}
+    card = {ARCHITECTURE: CLASSIFIER, "model": model.language.config.model_dump(), "reading": reading.model_dump()}
     _write(folder, model, tokenizer, card)
 
 
@@ -94,7 +84,7 @@ def _tokenizer(folder: Path, config: LanguageConfig) -> Tokenizer:
     return tokenizer
 
 
-def _filled(folder: Path, model: Any) -> Any:
+def _filled(folder: Path, model: Model) -> Model:
     try:
         model.load_state_dict(load_file(folder / WEIGHTS))
     except (RuntimeError, SafetensorError) as wrong:

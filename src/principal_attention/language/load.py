@@ -3,8 +3,6 @@
 Nothing in them is executed.
 """
 
-import difflib
-import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,39 +12,15 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from .._sections import check
-from ..adapt import robustify
-from ..errors import InputError
-from ..pursuit import Pursuit
+from ..errors import InputError, hint
 from . import folder as ours
 from .classifier import Encoder, LastPosition, TextClassifier, word_tokens
 from .config import NAMES, LanguageConfig
+from .kind import LANGUAGE, is_theirs, kind_of, opened
 from .model import LanguageModel
 from .vocabulary import end_of
 
 TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
-
-
-def reads_text(model: str) -> bool:
-    """Whether a model is one of text and not of images, by its config."""
-    if model.startswith("timm:"):
-        return False
-    folder = Path(model.removeprefix("hf:")).expanduser()
-    if ours.kind_of(folder) is not None:
-        return True
-    if not model.startswith("hf:") and not _is_theirs(folder):
-        return False
-    from transformers import AutoConfig
-
-    config = _opened(model, AutoConfig)
-    return hasattr(config, "vocab_size") and not hasattr(config, "image_size")
-
-
-def _is_theirs(folder: Path) -> bool:
-    """Whether a run's folder holds a model of transformers."""
-    try:
-        return "model_type" in json.loads((folder / ours.CARD).read_text(encoding="utf-8"))
-    except (OSError, ValueError, TypeError):
-        return False
 
 
 class Reader(nn.Module):
@@ -88,8 +62,8 @@ def most_tokens(network: Any) -> int:
 def load_encoder(model: str) -> tuple[Any, Any]:
     """The tokenizer and the network without any head; of ours too."""
     folder = Path(model).expanduser()
-    if (kind := ours.kind_of(folder)) is not None:
-        if kind == ours.LANGUAGE:
+    if (kind := kind_of(folder)) is not None:
+        if kind == LANGUAGE:
             language, words = ours.read_language_model(folder)
             split = False
         else:
@@ -99,15 +73,8 @@ def load_encoder(model: str) -> tuple[Any, Any]:
     from transformers import AutoModel, AutoTokenizer
 
     _has_tokenizer(model)
-    network = _opened(model, AutoModel, use_safetensors=True).eval()
-    return _opened(model, AutoTokenizer), network
-
-
-def harden(model: nn.Module, *, preset: str, iterations: int, lam: float, layers: Any, form: str) -> None:
-    """`robustify` with plain values, for any of the models here."""
-    inner: Any = {Encoder: "network", LastPosition: "language"}.get(type(model))
-    network: nn.Module = getattr(model, inner) if inner else model
-    robustify(network, pursuit=Pursuit(iterations, lam, preset), layers=layers, form=form)
+    network = opened(model, AutoModel, use_safetensors=True).eval()
+    return opened(model, AutoTokenizer), network
 
 
 def build_language_model(
@@ -120,9 +87,8 @@ def build_language_model(
     if "vocab_size" in options:
         raise InputError("model.options.vocab_size is the vocabulary's; limit that by data.vocabulary")
     if name not in NAMES:
-        close = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.4)
-        hint = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(NAMES)}"
-        raise InputError(f"there is no language model {name}; {hint}")
+        nearest = hint(name, NAMES, f"expected one of {', '.join(NAMES)}")
+        raise InputError(f"there is no language model {name}; {nearest}")
     content = NAMES[name] | dict(options)
     if isinstance(cutoffs := content.get("cutoffs"), list):
         kept = [edge for edge in cutoffs if not isinstance(edge, int) or edge < vocab_size]
@@ -143,7 +109,7 @@ def build_classifier(
             raise InputError("mark and data.split are for our own language models, not for hf:")
         return _encoder(init_from, classes, length)
     folder = Path(init_from).expanduser()
-    if _is_theirs(folder):
+    if is_theirs(folder):
         raise InputError(f"{folder} holds a model of transformers: write init_from=hf:{folder}")
     language, tokenizer = ours.read_language_model(folder)
     room = language.config.context - mark
@@ -156,7 +122,7 @@ def build_classifier(
 def load_classifier(model: str) -> TextClassifier:
     """A classifier of texts as it is: the folder of a finished run, or hf:FOLDER. In evaluation mode."""
     folder = Path(model).expanduser()
-    if not model.startswith("hf:") and ours.kind_of(folder) is not None:
+    if not model.startswith("hf:") and kind_of(folder) is not None:
         return _last_position(*ours.read_classifier(folder))
     made = _encoder(model, None, None)
     made.model.eval()
@@ -181,10 +147,10 @@ def _encoder(model: str, classes: int | None, length: int | None) -> TextClassif
     _has_tokenizer(model)
     other = {} if classes is None else {"num_labels": classes, "ignore_mismatched_sizes": True}
     kind = AutoModelForSequenceClassification
-    network, found = _opened(model, kind, use_safetensors=True, output_loading_info=True, **other)
+    network, found = opened(model, kind, use_safetensors=True, output_loading_info=True, **other)
     if classes is None and found["missing_keys"]:
         raise InputError(f"{model} holds no classifier: fine-tune it first (principal train text/encoder init_from=…)")
-    network, tokenizer = network.float(), _opened(model, AutoTokenizer)
+    network, tokenizer = network.float(), opened(model, AutoTokenizer)
     most = min(length or tokenizer.model_max_length, most_tokens(network.base_model))
     tokenizer.model_max_length = most  # which is saved
     if network.config.pad_token_id is None:
@@ -212,11 +178,3 @@ def _has_tokenizer(model: str) -> None:
     folder = Path(model.removeprefix("hf:")).expanduser()
     if folder.is_dir() and not any((folder / name).is_file() for name in TOKENIZERS):  # else an empty one is made
         raise InputError(f"{folder} holds no tokenizer; expected one of {', '.join(TOKENIZERS)} beside the weights")
-
-
-def _opened(model: str, kind: Any, **options: Any) -> Any:
-    name = model.removeprefix("hf:")
-    try:
-        return kind.from_pretrained(name, trust_remote_code=False, **options)
-    except Exception as wrong:  # the hub's, the file system's and the format's own words
-        raise InputError(f"hf:{name} cannot be opened: {str(wrong).strip().splitlines()[0]}") from wrong

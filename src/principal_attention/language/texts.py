@@ -1,6 +1,6 @@
 """Texts of a source, and tokens of texts."""
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -143,39 +143,3 @@ def class_count(splits: Iterable[Texts]) -> int:
         assert split.labels is not None
         counts.append(len(split.classes) if split.classes else 1 + max(split.labels))
     return max(counts)
-
-
-def sentences(texts: Iterable[str], tokenizer: Any, *, at_least: int, at_most: int) -> Iterator[list[int]]:
-    """Each text by itself with the tokenizer's marks around it, cut to `at_most` tokens; shorter ones are left out."""
-    for text in texts:
-        tokens, _ = _encoded(tokenizer, text, truncation=True, max_length=at_most)
-        if len(tokens) >= at_least:
-            yield tokens
-
-
-def packed(texts: Iterable[str], tokenizer: Any, length: int) -> Iterator[list[int]]:
-    """Texts one after the other in pieces of exactly `length` tokens, the tokenizer's marks around each piece."""
-    waiting: list[int] = []
-    for text in texts:
-        tokens, marks = _encoded(tokenizer, text)
-        before, after = _around(tokens, marks)
-        room = length - len(before) - len(after)
-        waiting += [token for token, mark in zip(tokens, marks, strict=True) if not mark]
-        while len(waiting) >= room:
-            piece, waiting = waiting[:room], waiting[room:]
-            yield [*before, *piece, *after]
-
-
-def _encoded(tokenizer: Any, text: str, **options: Any) -> tuple[list[int], list[int]]:
-    """A text's tokens, and of each whether it is a mark of the tokenizer's own."""
-    found = tokenizer(text, return_special_tokens_mask=True, verbose=False, **options)
-    return found["input_ids"], found["special_tokens_mask"]
-
-
-def _around(tokens: list[int], marks: list[int]) -> tuple[list[int], list[int]]:
-    """The marks before and after a text; of an empty one, the first half comes before."""
-    if all(marks):
-        half = -(-len(tokens) // 2)
-        return tokens[:half], tokens[half:]
-    first, last = marks.index(0), len(marks) - marks[::-1].index(0)
-    return tokens[:first], tokens[last:]

@@ -1,6 +1,5 @@
 """Reading a recipe: built in or a file, on top of its `base`, with `key=value` on top of that, then checked."""
 
-import difflib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ import yaml
 
 from .._files import write_text
 from .._sections import check as check_section
-from ..errors import InputError
+from ..errors import InputError, hint
 from .schema import TASKS, Recipe
 
 BUILT_IN = Path(__file__).parent
@@ -28,9 +27,8 @@ def find_recipe(name: str | Path) -> Path:
     for path in (given, given / RECIPE, BUILT_IN / f"{name}.yaml"):
         if path.is_file():
             return path
-    close = difflib.get_close_matches(str(name), list_recipes(), n=1, cutoff=0.4)
-    hint = f"did you mean {close[0]}?" if close else "`principal list recipes` names them"
-    raise InputError(f"there is no recipe {name}: expected a YAML file or a built-in name; {hint}")
+    nearest = hint(str(name), list_recipes(), "`principal list recipes` names them")
+    raise InputError(f"there is no recipe {name}: expected a YAML file or a built-in name; {nearest}")
 
 
 def read_recipe(name: str | Path, overrides: Sequence[str] = ()) -> Recipe:

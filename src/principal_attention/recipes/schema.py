@@ -3,8 +3,11 @@
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
+from torch.nn import Module
 
 from .._sections import Count, NotNegative, Positive, Section, Share, Whole
+from ..adapt import robustify
+from ..pursuit import Pursuit
 
 
 class Model(Section):
@@ -23,6 +26,9 @@ class Robustify(Section):
     layers: Literal["first", "all"] | list[int] = "first"
     form: Literal["auto", "query", "symmetric"] = "auto"
 
+    def put_into(self, network: Module) -> None:
+        robustify(network, pursuit=Pursuit(self.iterations, self.lam, self.preset), layers=self.layers, form=self.form)
+
 
 class Data(Section):
     source: Annotated[str, Field(min_length=1)]  # a name on the hub, a parquet file or a folder of them
@@ -31,6 +37,12 @@ class Data(Section):
     validation: str | None = None  # the first of validation, val, test that is there
     holdout: Whole = 0  # take this many of the training examples for validation instead
     limit: Count | None = None  # use only so many examples of each split
+
+    @property
+    def splits(self) -> dict[str, Any]:
+        """What `open_splits` is asked for."""
+        keys = {"subset", "train", "validation", "test", "holdout", "limit", "text", "image", "label", "streaming"}
+        return self.model_dump(include=keys)
 
 
 class Images(Data):

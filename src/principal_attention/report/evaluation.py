@@ -5,7 +5,7 @@ from typing import Any
 
 from ..evaluation.compare import Paired
 from ..evaluation.masking import Check, budget
-from ..evaluation.summary import corruption_groups
+from ..evaluation.results import corruption_groups
 from ..vision.attacks import ATTACKS
 from ..vision.corruptions import CORRUPTIONS
 from .tables import Rows

@@ -4,7 +4,6 @@ Every random number is a function of the seed and the step, so a checkpoint need
 the same whether the run was interrupted before it or not.
 """
 
-import difflib
 import math
 import signal
 import time
@@ -22,7 +21,7 @@ from torch import Tensor, nn
 
 from .._processes import Place, raise_together
 from .._random import seed_all
-from ..errors import InputError, Interrupted, TrainingError
+from ..errors import InputError, Interrupted, TrainingError, hint
 from ..recipes import Recipe
 from . import checkpoints
 from .batches import Plan
@@ -249,9 +248,8 @@ def make_optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
     given = recipe.optimizer
     known = list_optimizers()
     if given.name.removeprefix("lookahead_") not in known:
-        close = difflib.get_close_matches(given.name, known, n=1)
-        hint = f"did you mean {close[0]}?" if close else "expected one of timm.optim.list_optimizers()"
-        raise InputError(f"optimizer.name is {given.name!r}; {hint}")
+        nearest = hint(given.name, known, "expected one of timm.optim.list_optimizers()")
+        raise InputError(f"optimizer.name is {given.name!r}; {nearest}")
     options: dict[str, Any] = {"betas": given.betas} if given.betas else {}
     options |= {"lr": recipe.learning_rate, "weight_decay": given.weight_decay, "momentum": given.momentum}
     try:

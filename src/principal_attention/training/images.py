@@ -16,8 +16,8 @@ from .._processes import Place, raise_together, spare_workers
 from .._random import seed_all, words
 from ..errors import InputError
 from ..evaluation.accuracy import Accuracy, count
-from ..evaluation.records import record
-from ..recipes import ImageRecipe, Recipe
+from ..evaluation.records import of_run
+from ..recipes import ImageRecipe
 from ..vision.data import Examples, evaluation_transform, open_splits, stack, training_transform
 from ..vision.data.sources import class_count
 from ..vision.models.classifier import Classifier
@@ -30,10 +30,7 @@ class ImageTask:
         data, augment, training = recipe.data, recipe.augment, recipe.training
         self.recipe = recipe
         self.workers = spare_workers(processes) if training.workers is None else training.workers
-        train, validation = open_splits(
-            data.source, train=data.train, validation=data.validation, holdout=data.holdout, subset=data.subset,
-            image=data.image, label=data.label, streaming=data.streaming, limit=data.limit,
-        )  # fmt: skip
+        train, validation = open_splits(data.source, **data.splits)
         length = data.length or train.length
         if length is None:
             raise InputError(f"the stream {data.source} does not say how many images it has: set data.length")
@@ -44,7 +41,7 @@ class ImageTask:
             name=recipe.model.name if recipe.model else None, options=recipe.model.options if recipe.model else None,
             init_from=recipe.init_from, num_classes=lambda: class_count((train, validation)),
             image_size=data.image_size, mean=data.mean, std=data.std,
-            rpc=recipe.robustify.model_dump() if recipe.robustify else None,
+            harden=recipe.robustify.put_into if recipe.robustify else None,
         )  # fmt: skip
         self.classifier = replace(self.classifier, labels=train.classes)
         self.model: nn.Module = self.classifier.model
@@ -114,17 +111,10 @@ class ImageTask:
 
     def finish(self, model: nn.Module, accelerator: Accelerator) -> list[dict[str, Any]]:
         assert self.last is not None
-        return accuracy_records(self.recipe, self.held.split.name, self.last)
+        return of_run(self.recipe, "clean", self.held.split.name, self.last.metrics(), n=self.last.n)
 
     def save(self, folder: Path, model: nn.Module) -> None:
         self.classifier.save(folder, model)
 
     def headline(self, metrics: dict[str, float]) -> str:
         return f"top-1 {metrics['top1']:.2%}"
-
-
-def accuracy_records(recipe: Recipe, case: str, found: Accuracy) -> list[dict[str, Any]]:
-    return [
-        record(recipe.name, "clean", case, metric, value, n=found.n, seed=recipe.seed)
-        for metric, value in found.metrics().items()
-    ]

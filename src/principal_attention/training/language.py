@@ -14,9 +14,9 @@ from .._processes import Place
 from .._random import seed_all, words
 from ..errors import InputError
 from ..evaluation.perplexity import Protocol, perplexity, token_losses
-from ..evaluation.records import record
-from ..language.folder import CARD, read_language_model, write_language_model
-from ..language.load import build_language_model, harden
+from ..evaluation.records import of_run
+from ..language.folder import read_language_model, write_language_model
+from ..language.load import build_language_model
 from ..language.model import LanguageModel
 from ..language.texts import open_splits
 from ..language.vocabulary import count_words, encode_lines, read_tokenizer, size_of
@@ -30,10 +30,7 @@ class LanguageTask:
         self.recipe, data = recipe, recipe.data
         if recipe.training.smoothing:
             raise InputError("training.smoothing is for classifiers; language models are trained without")
-        splits = open_splits(
-            data.source, labelled=False, train=data.train, validation=data.validation, holdout=data.holdout,
-            subset=data.subset, limit=data.limit, text=data.text,
-        )  # fmt: skip
+        splits = open_splits(data.source, labelled=False, **data.splits)
         train, validation = splits["train"], splits["validation"]
         seed_all("model", recipe.seed)
         if recipe.init_from is not None:
@@ -49,7 +46,7 @@ class LanguageTask:
                 recipe.model.name, recipe.model.options, size_of(self.tokenizer), by_frequency=data.tokenizer == WORDS
             )
         if recipe.robustify is not None:
-            harden(self.language, **recipe.robustify.model_dump())
+            recipe.robustify.put_into(self.language)
         self.model: nn.Module = self.language
         self.context = self.language.config.context
         self.held_name = validation.name
@@ -106,16 +103,11 @@ class LanguageTask:
         return seen.hexdigest()
 
     def finish(self, model: nn.Module, accelerator: Accelerator) -> list[dict[str, Any]]:
-        recipe = self.recipe
-        return [
-            record(recipe.name, "perplexity", self.held_name, metric, value, n=self.counted, seed=recipe.seed,
-                   protocol="segments")
-            for metric, value in self.last.items()
-        ]  # fmt: skip
+        return of_run(self.recipe, "perplexity", self.held_name, self.last, n=self.counted, protocol="segments")
 
     def save(self, folder: Path, model: nn.Module) -> None:
         assert isinstance(model, LanguageModel)
-        with filling(folder, last=CARD) as partial:
+        with filling(folder) as partial:
             write_language_model(partial, model, self.tokenizer)
 
     def headline(self, metrics: dict[str, float]) -> str:

@@ -11,15 +11,13 @@ import torch.nn.functional as F
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from .._files import filling
 from .._processes import Place
 from .._random import seed_all
 from ..errors import InputError
 from ..evaluation.accuracy import Accuracy, count
-from ..evaluation.records import record
+from ..evaluation.records import of_run
 from ..language.classifier import LastPosition, pad
-from ..language.folder import CARD
-from ..language.load import build_classifier, harden
+from ..language.load import build_classifier
 from ..language.texts import Texts, class_count, open_splits
 from ..recipes import TextRecipe
 from .batches import Plan, divide
@@ -30,10 +28,7 @@ Labelled = tuple[list[list[int]], list[int]]  # tokens and classes
 class TextTask:
     def __init__(self, recipe: TextRecipe):
         self.recipe, data = recipe, recipe.data
-        splits = open_splits(
-            data.source, labelled=True, train=data.train, validation=data.validation, test=data.test,
-            holdout=data.holdout, subset=data.subset, limit=data.limit, text=data.text, label=data.label,
-        )  # fmt: skip
+        splits = open_splits(data.source, labelled=True, **data.splits)
         if (classes := class_count(splits.values())) < 2:
             raise InputError(f"all texts of {data.source} have one class; expected two at least")
         for split in splits.values():
@@ -48,7 +43,7 @@ class TextTask:
         self.model: nn.Module = self.classifier.model
         self.language = self.model.language if isinstance(self.model, LastPosition) else None
         if recipe.robustify is not None:
-            harden(self.model, **recipe.robustify.model_dump())
+            recipe.robustify.put_into(self.classifier.network)
         self.names = {role: split.name for role, split in splits.items()}
         self.splits: dict[str, Labelled] = {role: self._tokens(split) for role, split in splits.items()}
         lengths = tuple(map(len, self.splits["train"][0])) if data.by_length else None
@@ -78,7 +73,7 @@ class TextTask:
 
     def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]:
         self.last = self._measure("validation", model, accelerator)
-        return {"top1": self.last.top1, "loss": self.last.loss}
+        return _metrics(self.last)
 
     def _measure(self, role: str, model: nn.Module, accelerator: Accelerator) -> Accuracy:
         """Texts of like length together, so that little is padded."""
@@ -100,14 +95,18 @@ class TextTask:
         known = {"validation": self.last}
         found = {role: known.get(role) or self._measure(role, model, accelerator) for role in self.splits}
         return [
-            record(self.recipe.name, "clean", self.names[role], metric, value, n=each.n, seed=self.recipe.seed)
+            line
             for role, each in found.items()
-            for metric, value in (("top1", each.top1), ("loss", each.loss))
+            for line in of_run(self.recipe, "clean", self.names[role], _metrics(each), n=each.n)
         ]
 
     def save(self, folder: Path, model: nn.Module) -> None:
-        with filling(folder, last=CARD) as partial:
-            self.classifier.write(partial, model, self.classifier.labels)
+        self.classifier.save(folder, model)
 
     def headline(self, metrics: dict[str, float]) -> str:
         return f"top-1 {metrics['top1']:.2%} of {self.names['validation']}"
+
+
+def _metrics(found: Accuracy) -> dict[str, float]:
+    """Without top-5, which means nothing of few classes."""
+    return {"top1": found.top1, "loss": found.loss}

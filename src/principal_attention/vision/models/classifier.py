@@ -10,7 +10,6 @@ from timm.models import save_for_hf
 from torch import Tensor, nn
 
 from ..._files import filling
-from .vit import CARD
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class Classifier:
 
     def save(self, folder: Path, model: nn.Module | None = None) -> None:
         """Weights and card into a folder, atomically; `model` may hold other weights of the same network."""
-        with filling(folder, last=CARD) as partial:
+        with filling(folder) as partial:
             self._write(partial, self.model if model is None else model)
 
     def _write(self, folder: Path, model: nn.Module) -> None:

@@ -1,6 +1,5 @@
 """A classifier from a name, a pretrained model or a finished run: the network, and the images it wants to see."""
 
-import difflib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -12,14 +11,14 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
+from ..._files import CARD, WEIGHTS
 from ...adapt import notes, robustify
 from ...adapt.choice import Choice
 from ...adapt.models import attention_modules
-from ...errors import InputError
-from ...pursuit import Pursuit
+from ...errors import InputError, hint
 from . import names  # noqa: F401  (registers them)
 from .classifier import Classifier, HuggingFace, View
-from .vit import CARD, read_model
+from .vit import read_model
 
 
 def build_classifier(
@@ -31,9 +30,9 @@ def build_classifier(
     image_size: int | None = None,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
-    rpc: Mapping[str, Any] | None = None,
+    harden: Callable[[nn.Module], object] | None = None,
 ) -> Classifier:
-    """Either `name` (from scratch) or `init_from` (pretrained); `rpc` is preset, iterations, lam, layers and form.
+    """Either `name` (from scratch) or `init_from` (pretrained); `harden` puts RPC-Attention into it.
 
     A pretrained model whose number of classes is another one keeps its weights and gets a new, random last layer.
     """
@@ -60,8 +59,8 @@ def build_classifier(
         card |= {"mean": view.mean, "std": view.std, "input_size": (view.channels, view.size, view.size)}
         if view.channels != 3:
             card["first_conv"] = None  # else timm takes the saved weights for those of RGB images and converts them
-    if rpc is not None:
-        harden(made.model, **rpc)
+    if harden is not None:
+        harden(made.model.network if isinstance(made.model, HuggingFace) else made.model)
     made = replace(made, view=view)
     _try(made)
     return made
@@ -115,19 +114,11 @@ def _try(made: Classifier) -> None:
         )
 
 
-def harden(model: nn.Module, *, preset: str, iterations: int, lam: float, layers: Any, form: str) -> None:
-    """`robustify` with plain values."""
-    network = model.network if isinstance(model, HuggingFace) else model
-    robustify(network, pursuit=Pursuit(iterations, lam, preset), layers=layers, form=form)  # type: ignore[type-var]
-
-
 def _timm(
     name: str, classes: int | None, args: dict[str, Any], image_size: int | None, weights: str | None = None
 ) -> Classifier:
     if not timm.is_model(name.partition(".")[0]):
-        close = difflib.get_close_matches(name, timm.list_models(), n=1, cutoff=0.4)
-        hint = f"did you mean {close[0]}?" if close else "see timm.list_models()"
-        raise InputError(f"there is no model {name}; {hint}")
+        raise InputError(f"there is no model {name}; {hint(name, timm.list_models(), 'see timm.list_models()')}")
     what = f"the model {name} with options {args}"
     loading: dict[str, Any] = {"num_classes": classes}
     if weights == "hub":
@@ -160,7 +151,7 @@ def _sized(make: Callable[..., Any], what: str, image_size: int | None) -> Any:
 def _local_weights(name: str, weights: str) -> dict[str, Any]:
     path = Path(weights).expanduser()
     if path.is_dir():
-        path = path / "model.safetensors"
+        path = path / WEIGHTS
     if not path.is_file() or path.suffix != ".safetensors":
         raise InputError(f"the weights {weights} are not there as safetensors; expected timm:{name}@FILE.safetensors")
     head = timm.get_pretrained_cfg_value(name, "classifier") or "head"

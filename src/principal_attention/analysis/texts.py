@@ -1,0 +1,102 @@
+"""Texts, as they are shown to a model whose heads are looked at: each by itself, or joined to pieces of one length."""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from .._random import seed_all
+from ..errors import InputError
+from ..evaluation.identity import name_of
+from ..language.classifier import pad
+from ..language.load import head_width, load_encoder, most_tokens
+from ..language.texts import open_split
+from .inputs import Batch
+
+
+class TextInputs:
+    unit = "texts"
+
+    def __init__(
+        self, model: str, source: str, *, split: str | None = None, column: str | None = None, count: int,
+        pack: int | None = None, device: torch.device | str = "cpu",
+    ):  # fmt: skip
+        self.tokenizer, network = load_encoder(model)
+        self.network = network.to(device).requires_grad_(False)
+        self.name, self.device = name_of(model), device
+        found = open_split(source, split, labelled=False, text=column, options=("--column", "--label"))
+        texts = found.texts
+        self.data = f"{Path(source).name}/{found.name}"
+        width, most = head_width(network), most_tokens(network)
+        if pack is not None and not width + 2 <= pack <= most:
+            raise InputError(f"--pack is {pack}; expected from {width + 2} to {most} tokens for this model")
+        if pack:
+            pieces = _packed(texts, self.tokenizer, pack)
+            hint = f"all of it is less than the {pack} tokens of one piece"
+        else:
+            pieces = _sentences(texts, self.tokenizer, at_least=width + 2, at_most=most)
+            hint = f"none has the {width + 2} tokens that heads of {width} columns need; --pack joins texts to pieces"
+        self.pieces = [piece for piece, _ in zip(pieces, range(count), strict=False)]
+        self.examples = list(range(len(self.pieces)))
+        if not self.pieces:
+            raise InputError(f"the texts of {self.data} are too short: {hint}")
+
+    def fingerprint(self) -> str:
+        return hashlib.sha256(str(self.pieces[0]).encode()).hexdigest()[:8]
+
+    def __len__(self) -> int:
+        return len(self.pieces)
+
+    def batches(self, size: int, wanted: Sequence[int]) -> Iterator[Batch]:
+        for number in wanted:
+            examples = list(range(number * size, min(len(self), (number + 1) * size)))
+            tokens, mask = pad([self.pieces[i] for i in examples], padding=0)
+            given = {"input_ids": tokens, "attention_mask": mask.long()}
+            yield Batch(number, examples, {name: each.to(self.device) for name, each in given.items()})
+
+    def show(self, network: nn.Module, batch: Batch) -> None:
+        network(**batch.given)
+
+    def untrained(self, seed: int, turn: int) -> nn.Module:
+        seed_all("null", seed, turn)
+        network: Any = type(self.network)
+        return network(self.network.config).to(self.device).eval().requires_grad_(False)  # type: ignore[no-any-return]
+
+
+def _sentences(texts: Iterable[str], tokenizer: Any, *, at_least: int, at_most: int) -> Iterator[list[int]]:
+    """Each text by itself with the tokenizer's marks around it, cut to `at_most` tokens; shorter ones are left out."""
+    for text in texts:
+        tokens, _ = _encoded(tokenizer, text, truncation=True, max_length=at_most)
+        if len(tokens) >= at_least:
+            yield tokens
+
+
+def _packed(texts: Iterable[str], tokenizer: Any, length: int) -> Iterator[list[int]]:
+    """Texts one after the other in pieces of exactly `length` tokens, the tokenizer's marks around each piece."""
+    waiting: list[int] = []
+    for text in texts:
+        tokens, marks = _encoded(tokenizer, text)
+        before, after = _around(tokens, marks)
+        room = length - len(before) - len(after)
+        waiting += [token for token, mark in zip(tokens, marks, strict=True) if not mark]
+        while len(waiting) >= room:
+            piece, waiting = waiting[:room], waiting[room:]
+            yield [*before, *piece, *after]
+
+
+def _encoded(tokenizer: Any, text: str, **options: Any) -> tuple[list[int], list[int]]:
+    """A text's tokens, and of each whether it is a mark of the tokenizer's own."""
+    found = tokenizer(text, return_special_tokens_mask=True, verbose=False, **options)
+    return found["input_ids"], found["special_tokens_mask"]
+
+
+def _around(tokens: list[int], marks: list[int]) -> tuple[list[int], list[int]]:
+    """The marks before and after a text; of an empty one, the first half comes before."""
+    if all(marks):
+        half = -(-len(tokens) // 2)
+        return tokens[:half], tokens[half:]
+    first, last = marks.index(0), len(marks) - marks[::-1].index(0)
+    return tokens[:first], tokens[last:]
