@@ -21,7 +21,8 @@ from typing import Any
 
 import torch
 
-from principal_attention._files import read_jsonl, replacing, write_text
+from pages import keep
+from principal_attention._files import read_jsonl, replacing
 from principal_attention.analysis.verdicts import judge
 from principal_attention.evaluation.compare import paired
 from principal_attention.report.kernel_pca import layer_rows, metric_rows
@@ -162,14 +163,10 @@ def main() -> None:
     arguments = parser.parse_args()
     if "PRINCIPAL_DATA" not in os.environ:
         sys.exit("PRINCIPAL_DATA does not say where the data are; see the top of this file")
-    text = "\n".join(PARTS[arguments.kind](Path(os.environ["PRINCIPAL_DATA"])))
-    print(text)
+    lines = PARTS[arguments.kind](Path(os.environ["PRINCIPAL_DATA"]))
+    print("\n".join(lines))
     if arguments.write:
-        write_text(OUT / f"{arguments.kind}.md", text)
-        pieces = [(OUT / f"{kind}.md").read_text(encoding="utf-8") for kind in PARTS if (OUT / f"{kind}.md").exists()]
-        before = (DOCS / "kernel-pca.md").read_text(encoding="utf-8") if (DOCS / "kernel-pca.md").exists() else ""
-        head, _, _ = before.partition("\n## Trained models")
-        write_text(DOCS / "kernel-pca.md", "\n\n".join([head.strip() or "# Is attention kernel PCA?", *pieces]))
+        keep(DOCS / "kernel-pca.md", lines, title="Is attention kernel PCA?")
 
 
 if __name__ == "__main__":

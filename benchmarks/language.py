@@ -2,11 +2,13 @@
 
     PRINCIPAL_DATA=/path/to/data .venv/bin/python benchmarks/language.py lm --write
     PRINCIPAL_DATA=/path/to/data .venv/bin/python benchmarks/language.py minilm --write
-    PRINCIPAL_DATA=/path/to/data .venv/bin/python benchmarks/language.py smoe --write
+    PRINCIPAL_DATA=/path/to/data .venv/bin/python benchmarks/language.py sst2 --write
+    PRINCIPAL_DATA=/path/to/data .venv/bin/python benchmarks/language.py imdb --write
+    PRINCIPAL_DATA=/path/to/data .venv/bin/python benchmarks/language.py sst5 --write
     .venv/bin/python benchmarks/language.py speed --write
 
-The folder holds `wikitext-103`, `sst2` and `minilm-l6`. Each part writes its own piece of docs/results/language.md, and
-goes on where it was when it was killed.
+The folder holds `wikitext-103`, `sst2`, `imdb-5k`, `sst5` and `minilm-l6`. Each part writes its own piece of
+docs/results/language.md, and goes on where it was when it was killed.
 """
 
 import argparse
@@ -19,10 +21,12 @@ import textwrap
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from principal_attention._files import read_jsonl, write_text
+from pages import keep
+from principal_attention._files import read_jsonl
 from principal_attention.evaluation.compare import paired
 from principal_attention.report.tables import Rows, for_markdown
 
@@ -37,8 +41,10 @@ MINILM = {
     "MiniLM": (), "RPC, paper": ("preset=paper", "iterations=2", "lam=3", "layers=all"),
     "RPC, cleaned": ("preset=cleaned", "iterations=4", "lam=0.5", "layers=all"),
 }  # fmt: skip
-SMOE = {"SMoE": ("smoe", "sst2"), "RPC-SMoE": ("smoe", "rpc_sst2"),
-        "SymSMoE": ("symsmoe", "sst2"), "RPC-SymSMoE": ("symsmoe", "rpc_sst2")}  # fmt: skip
+SMOE = {"SMoE": ("smoe", ""), "RPC-SMoE": ("smoe", "rpc_"),
+        "SymSMoE": ("symsmoe", ""), "RPC-SymSMoE": ("symsmoe", "rpc_")}  # fmt: skip
+LAST = {"LM": ("gpt", ""), "RPC-LM": ("gpt", "rpc_")}
+SOURCES = {"sst2": "sst2", "imdb": "imdb-5k", "sst5": "sst5"}
 SENTENCES = "data.limit=10000"
 Lines = list[str]
 Found = dict[str, dict[str, list[float]]]  # model → column → a value a seed
@@ -132,12 +138,13 @@ def lm(data: Path) -> Lines:
     ]  # fmt: skip
 
 
-def finetuned(folder: Path) -> dict[str, float]:
-    """Accuracy of a finished classifier on the validation sentences, clean and swapped."""
-    measure(folder / "evaluate", folder, "--suite", "clean,word_swap")
-    told = {"clean": "clean", "word_swap": "swapped"}
-    found = {name: value(folder / "evaluate", "top1", suite=suite) for suite, name in told.items()}
-    return {"train": value(folder, "top1", case="train"), **found}
+def finetuned(folder: Path, held: str, test: bool = False) -> dict[str, float]:
+    """Accuracy of a finished classifier on every split there is, and on the last of them with words swapped."""
+    splits = {"train": "train", "validation": held} | ({"test": "test"} if test else {})
+    found = {name: value(folder, "top1", case=split) for name, split in splits.items()}
+    last, split = list(splits.items())[-1]
+    measure(folder / "evaluate", folder, "--suite", "word_swap", "--split", split)
+    return found | {f"{last}, swapped": value(folder / "evaluate", "top1", suite="word_swap")}
 
 
 def minilm(data: Path) -> Lines:
@@ -148,7 +155,7 @@ def minilm(data: Path) -> Lines:
             rpc = [f"robustify.{option}" for option in options]
             train(run, "text/encoder", f"data.source={data / 'sst2'}", f"init_from=hf:{data / 'minilm-l6'}", SENTENCES,
                   f"seed={seed}", *rpc)  # fmt: skip
-            for column, x in finetuned(run).items():
+            for column, x in finetuned(run, "validation").items():
                 found[name].setdefault(column, []).append(x)
     return [
         "## MiniLM on SST-2", "", stamp("minilm"), "",
@@ -166,25 +173,51 @@ def without(name: str) -> str | None:
     return name.removeprefix("RPC-") if name.startswith("RPC-") else None
 
 
-def smoe(data: Path) -> Lines:
-    found: Found = {name: {} for name in SMOE}
+def classified(data: Path, task: str, models: dict[str, tuple[str, str]], **splits: Any) -> Lines:
+    """The small language models, pretrained, then fine-tuned with and without RPC-Attention."""
+    found: Found = {name: {} for name in models}
     for seed in SEEDS:
-        for name, (pretrained, finetuning) in SMOE.items():
+        for name, (pretrained, rpc) in models.items():
             before = OUT / f"{pretrained}-{seed}"
             train(before, f"wikitext_small/{pretrained}", f"data.source={data / 'wikitext-103'}", f"seed={seed}",
                   "schedule.epochs=3")  # fmt: skip
-            run = OUT / f"{pretrained}-{finetuning}-{seed}"
-            train(run, f"text/{finetuning}", f"data.source={data / 'sst2'}", f"init_from={before}", SENTENCES,
-                  f"seed={seed}", "optimizer.lr=1e-3", "schedule.epochs=3")  # fmt: skip
-            for column, x in finetuned(run).items():
+            run = OUT / f"{pretrained}-{rpc}{task}-{seed}"
+            train(run, f"text_small/{rpc}{task}", f"data.source={data / SOURCES[task]}", f"init_from={before}",
+                  f"seed={seed}")  # fmt: skip
+            for column, x in finetuned(run, **splits).items():
                 found[name].setdefault(column, []).append(x)
     return [
-        "## Mixtures of experts on SST-2", "", stamp("smoe"), "",
-        wrapped("""`wikitext_small/smoe` and `symsmoe` (3 layers of 128, 16 experts, top 2) after 3 epochs, then
-            on 10,000 sentences (recipes `text/sst2` and `text/rpc_sst2`, but for 3 epochs at a rate of 1e-3:
-            RPC-Attention comes in at fine-tuning, n = 2, λ = 3, all layers). Top-1 in %; differences to the
-            same model without RPC-Attention."""), "",
+        wrapped(f"""Recipes `text_small/{task}` and `text_small/rpc_{task}`: RPC-Attention comes in at fine-tuning
+            (preset `paper`, n = 2, λ = 3, all layers). Top-1 in %, mean ± standard deviation over seeds; differences
+            in points to the same model without RPC-Attention, paired by seed, with Student's 95% interval."""), "",
         *compared(found, without, 100.0),
+    ]  # fmt: skip
+
+
+def sst2(data: Path) -> Lines:
+    return [
+        "## Mixtures of experts on SST-2", "", stamp("sst2"), "",
+        wrapped("""`wikitext_small/smoe` and `symsmoe` (3 layers of 128, 16 experts, top 2) after 3 epochs, then 3
+            epochs of 10,000 sentences; measured on the 872 validation sentences."""), "",
+        *classified(data, "sst2", SMOE, held="validation"),
+    ]  # fmt: skip
+
+
+def imdb(data: Path) -> Lines:
+    return [
+        "## Mixtures of experts on IMDB", "", stamp("imdb"), "",
+        wrapped("""The same models, then 3 epochs of 4,000 reviews, of which they read the first 128 words; 1,000
+            training reviews are held out for validation, 5,000 others are the test."""), "",
+        *classified(data, "imdb", SMOE, held="holdout", test=True),
+    ]  # fmt: skip
+
+
+def sst5(data: Path) -> Lines:
+    return [
+        "## A language model on SST-5", "", stamp("sst5"), "",
+        wrapped("""`wikitext_small/gpt` (4 layers of 128) after 3 epochs, then 3 epochs of 8,544 sentences in five
+            classes; 1,101 sentences for validation, 2,210 for the test."""), "",
+        *classified(data, "sst5", LAST, held="validation", test=True),
     ]  # fmt: skip
 
 
@@ -262,7 +295,7 @@ def _ratios(slow: Callable[[], float], fast: Callable[[], float], rounds: int) -
     return [slow() / fast() for _ in range(rounds)]
 
 
-PARTS = {"lm": lm, "minilm": minilm, "smoe": smoe, "speed": speed}
+PARTS = {"lm": lm, "minilm": minilm, "sst2": sst2, "imdb": imdb, "sst5": sst5, "speed": speed}
 
 
 def main() -> None:
@@ -272,12 +305,10 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.kind != "speed" and "PRINCIPAL_DATA" not in os.environ:
         sys.exit("PRINCIPAL_DATA does not say where the data are; see the top of this file")
-    text = "\n".join(PARTS[arguments.kind](Path(os.environ.get("PRINCIPAL_DATA", "."))))
-    print(text)
+    lines = PARTS[arguments.kind](Path(os.environ.get("PRINCIPAL_DATA", ".")))
+    print("\n".join(lines))
     if arguments.write:
-        write_text(OUT / f"{arguments.kind}.md", text)
-        pieces = [(OUT / f"{kind}.md").read_text(encoding="utf-8") for kind in PARTS if (OUT / f"{kind}.md").exists()]
-        write_text(DOCS / "language.md", "\n".join(["# Language: what was measured", "", *pieces]))
+        keep(DOCS / "language.md", lines, title="Language: what was measured")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,17 @@
+"""The page of results that several benchmarks write to."""
+
+
+def test_a_new_piece_replaces_its_own_and_no_other(benchmark, tmp_path):
+    page = tmp_path / "page.md"
+    keep = benchmark("pages").keep
+    keep(page, ["## One", "", "1", ""], title="Results")
+    keep(page, ["## Two", "", "2", "", "### Of it", "", "3"], title="Results")
+    keep(page, ["## One", "", "4", ""], title="Another")
+    assert page.read_text() == "# Results\n\n## One\n\n4\n\n## Two\n\n2\n\n### Of it\n\n3\n"
+
+
+def test_what_stands_before_the_first_piece_stays(benchmark, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# Results\n\nRead this first.\n\n## One\n\n1\n")
+    benchmark("pages").keep(page, ["## One", "", "2"], title="Results")
+    assert page.read_text() == "# Results\n\nRead this first.\n\n## One\n\n2\n"
