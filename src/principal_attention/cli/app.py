@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,6 +24,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 RESUMED = ("demo", "evaluate", "analyze")
+ForTexts = partial(typer.Option, rich_help_panel="Models of text")
+ForImages = partial(typer.Option, rich_help_panel="Models of images")
 STOPPED = 130  # the exit code of a command that was interrupted
 RANK = int(os.environ.get("RANK", "0"))  # among the processes of a launcher
 
@@ -165,32 +168,32 @@ def evaluate(
         typer.Option(help="Hub NAME or NAME:SUBSET, parquet or image folder; for a run, its own held-out examples."),
     ] = None,
     split: Annotated[str | None, typer.Option(help="Of the data; else what it has for validation.")] = None,
-    column: Annotated[str | None, typer.Option(help="Of texts, where the data have several.")] = None,
-    label: Annotated[str | None, typer.Option(help="The column of their classes, where there are several.")] = None,
+    column: Annotated[str | None, ForTexts(help="Of texts, where the data have several.")] = None,
+    label: Annotated[str | None, ForTexts(help="The column of their classes, where there are several.")] = None,
     limit: Annotated[
         int | None, typer.Option(min=1, help="A stratified subset, the same for every model; of a text, first tokens.")
     ] = None,
-    stride: Annotated[int, typer.Option(min=1, help="Of sliding windows; the paper's is 1.")] = 1,
-    swap: Annotated[Swap, typer.Option(help="Words are swapped in inputs and targets, or in inputs.")] = Swap.both,
-    swap_rate: Annotated[float, typer.Option(help="Share of the words that are swapped.")] = RATE,
-    log_probs: Annotated[bool, typer.Option("--log-probs", help="Also write every token's log-probability.")] = False,
-    corruptions: Annotated[str, typer.Option(help="Of `principal list corruptions`; all if not given.")] = "",
-    severities: Annotated[str, typer.Option(help="From 1 to 5.")] = "1,2,3,4,5",
-    frost_dir: Annotated[Path | None, typer.Option(help="ImageNet-C's pictures of frost; else they are made.")] = None,
-    imagenet_c: Annotated[Path | None, typer.Option(help="The published set, instead of making corruptions.")] = None,
-    attacks: Annotated[str, typer.Option(help="Of `principal list attacks`.")] = "fgsm,pgd",
-    eps: Annotated[str, typer.Option(help="Budgets of the attacks in the ℓ∞ norm, as 1/255,2/255.")] = "",
-    eps_l2: Annotated[str, typer.Option(help="Budgets of cw.")] = "",
-    eps_l1: Annotated[str, typer.Option(help="Budgets of sld.")] = "",
-    steps: Annotated[int | None, typer.Option(min=1, help="Of every attack that makes steps or queries.")] = None,
-    targets: Annotated[int, typer.Option(min=1, help="Classes that apgd-t and fab-t aim at.")] = 9,
-    samples: Annotated[int, typer.Option(min=2, help="Queries a step of spsa.")] = 128,
+    stride: Annotated[int, ForTexts(min=1, help="Of sliding windows; the paper's is 1.")] = 1,
+    swap: Annotated[Swap, ForTexts(help="Words are swapped in inputs and targets, or in inputs.")] = Swap.both,
+    swap_rate: Annotated[float, ForTexts(help="Share of the words that are swapped.")] = RATE,
+    log_probs: Annotated[bool, ForTexts("--log-probs", help="Also write every token's log-probability.")] = False,
+    corruptions: Annotated[str, ForImages(help="Of `principal list corruptions`; all if not given.")] = "",
+    severities: Annotated[str, ForImages(help="From 1 to 5.")] = "1,2,3,4,5",
+    frost_dir: Annotated[Path | None, ForImages(help="ImageNet-C's pictures of frost; else they are made.")] = None,
+    imagenet_c: Annotated[Path | None, ForImages(help="The published set, instead of making corruptions.")] = None,
+    attacks: Annotated[str, ForImages(help="Of `principal list attacks`.")] = "fgsm,pgd",
+    eps: Annotated[str, ForImages(help="Budgets of the attacks in the ℓ∞ norm, as 1/255,2/255.")] = "",
+    eps_l2: Annotated[str, ForImages(help="Budgets of cw.")] = "",
+    eps_l1: Annotated[str, ForImages(help="Budgets of sld.")] = "",
+    steps: Annotated[int | None, ForImages(min=1, help="Of every attack that makes steps or queries.")] = None,
+    targets: Annotated[int, ForImages(min=1, help="Classes that apgd-t and fab-t aim at.")] = 9,
+    samples: Annotated[int, ForImages(min=2, help="Queries a step of spsa.")] = 128,
     protocol: Annotated[
         ProtocolName | None, typer.Option(help="Of attacks: pixel, authors; of perplexity: sliding, segments.")
     ] = None,
-    gradients: Annotated[str, typer.Option(help="Of own, straight, infinite, transfer.")] = "own",
-    source: Annotated[str | None, typer.Option(help="The model that transferred attacks are made on.")] = None,
-    ood: Annotated[Path | None, typer.Option(help="Folder with imagenet-a, imagenet-r, imagenet-o.")] = None,
+    gradients: Annotated[str, ForImages(help="Of own, straight, infinite, transfer.")] = "own",
+    source: Annotated[str | None, ForImages(help="The model that transferred attacks are made on.")] = None,
+    ood: Annotated[Path | None, ForImages(help="Folder with imagenet-a, imagenet-r, imagenet-o.")] = None,
     batch_size: Annotated[int, typer.Option(min=1)] = 50,
     seed: Annotated[int, typer.Option(min=0, help="Of corruptions, attacks and swapped words.")] = 0,
     out: Annotated[
@@ -206,6 +209,8 @@ def evaluate(
     torchrun --nproc-per-node 8 -m principal_attention evaluate …
 
     Example: principal evaluate timm:deit_tiny_patch16_224 --data /path/to/imagenet --suite clean,attacks --limit 200
+
+    Example: principal evaluate runs/words --suite perplexity,word_swap --stride 32
     """
     with _sentences("evaluate"):
         from .evaluate import run_evaluate

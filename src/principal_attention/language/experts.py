@@ -57,38 +57,43 @@ class SparseExperts(nn.Module):
         return self._mix(tokens).reshape(shape)
 
     def _mix(self, tokens: Tensor) -> Tensor:
+        if not len(tokens):
+            return tokens
         scores = self.router(tokens)  # (M, E)
         top, chosen = scores.topk(self.top_k, -1)
+        counts = chosen.flatten().bincount(minlength=scores.shape[-1])
         if self.training:
-            self._watch(scores, chosen)
-        order = chosen.flatten().argsort(stable=True)  # (M·k): slots by expert
-        counts = chosen.flatten().bincount(minlength=scores.shape[-1]).tolist()
+            self._watch(scores, counts)
+        source, place, sizes = self._layout(chosen.flatten(), counts)
         weights = (self.up.unbind(), self.up_bias.unbind(), self.down.unbind(), self.down_bias.unbind())
         answers = [
-            self._expert(tokens, rows, *weight)
-            for rows, *weight in zip((order // self.top_k).split(counts), *weights, strict=True)
+            self._expert(rows, *weight)
+            for rows, *weight in zip(tokens.index_select(0, source).split(sizes), *weights, strict=True)
             if len(rows)
         ]
-        if not answers:
-            return tokens
-        sorted_ = torch.cat(answers)
-        slots = torch.zeros_like(sorted_).index_copy(0, order, sorted_).unflatten(0, (-1, self.top_k))  # (M, k, dim)
+        slots = torch.cat(answers).index_select(0, place).unflatten(0, (-1, self.top_k))  # (M, k, dim)
         # one score alone would always weigh 1, and its router never learn: it weighs what it does among all
         shares = top.softmax(-1) if self.top_k > 1 else scores.softmax(-1).gather(-1, chosen)
         return (slots * shares.unsqueeze(-1).to(slots.dtype)).sum(1)
 
-    def _expert(
-        self, tokens: Tensor, rows: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor
-    ) -> Tensor:
-        whole = F.pad(rows, (0, -len(rows) % BLOCK))
-        inner = F.dropout(F.linear(tokens[whole], up, up_bias).relu(), self.dropout, self.training)
-        return F.linear(inner, down, down_bias)[: len(rows)]
+    def _layout(self, chosen: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, list[int]]:
+        """Rows by expert, each expert's filled up to whole blocks with token 0: the token of every row, the row of
+        every slot, and how many rows each expert has."""
+        whole = (counts + BLOCK - 1) // BLOCK * BLOCK
+        order = chosen.argsort(stable=True)  # (M·k): slots by expert
+        shift = (whole.cumsum(0) - whole) - (counts.cumsum(0) - counts)  # by the filling of experts before
+        rows = torch.arange(len(order), device=order.device) + shift[chosen[order]]
+        sizes = whole.tolist()
+        source = order.new_zeros(sum(sizes)).index_copy_(0, rows, order // self.top_k)
+        return source, torch.empty_like(order).index_copy_(0, order, rows), sizes
 
-    def _watch(self, scores: Tensor, chosen: Tensor) -> None:
+    def _expert(self, rows: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor) -> Tensor:
+        inner = F.dropout(F.linear(rows, up, up_bias).relu(), self.dropout, self.training)
+        return F.linear(inner, down, down_bias)
+
+    def _watch(self, scores: Tensor, counts: Tensor) -> None:
         probability = scores.float().softmax(-1).mean(0)
-        counts = chosen.flatten().bincount(minlength=scores.shape[-1])
-        share = counts / max(1, chosen.numel())
-        self.balance_loss = scores.shape[-1] * (share * probability).sum()
+        self.balance_loss = scores.shape[-1] * (counts / counts.sum() * probability).sum()
         self.load += counts
         self.importance += probability.detach() * len(scores)
 
