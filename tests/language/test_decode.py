@@ -21,6 +21,16 @@ def test_cached_is_uncached_token_by_token(kind, how, dtype, build):
     assert len(found[0]) == 60
 
 
+def test_rounding_does_not_change_a_draw():
+    """A cache rounds otherwise in the last bits, and neighbours among many likely tokens then change places."""
+    log_probs = torch.randn(50_000).mul(0.1).log_softmax(-1)
+    rounded = log_probs + 1e-6 * torch.randn(50_000)
+    assert not torch.equal(log_probs.argsort(), rounded.argsort())
+    for step in range(20):
+        for how in (Sampling(1.0, seed=step), Sampling(0.7, 0.9, seed=step)):
+            assert how.draw(log_probs, step) == how.draw(rounded, step)
+
+
 def test_each_token_is_drawn_from_what_the_text_before_it_makes_likely(build):
     model, text = build("rpc symmetric").double(), [5, 9, 2]
     for token in generate(model, [5, 9, 2], 20, Sampling(0.0)):
