@@ -57,6 +57,14 @@ def test_probabilities_sum_to_one_whatever_the_cutoffs():
         torch.testing.assert_close(total, torch.ones(2, 7))
 
 
+def test_half_precision_knows_probabilities_that_sum_to_one():
+    head, table = AdaptiveSoftmax(500, 16, [20, 100]).bfloat16(), torch.randn(500, 16, dtype=torch.bfloat16)
+    hidden, targets = torch.randn(30, 16, dtype=torch.bfloat16), torch.randint(500, (30,))
+    found = head(hidden, table)
+    torch.testing.assert_close(found.exp().sum(-1), torch.ones(30))
+    torch.testing.assert_close(-found.gather(-1, targets[:, None])[:, 0], head.losses(hidden, table, targets))
+
+
 def test_without_cutoffs_it_is_the_softmax():
     softmax, table, hidden = AdaptiveSoftmax(50, 12), torch.randn(50, 12), torch.randn(3, 12)
     torch.testing.assert_close(softmax(hidden, table), (hidden @ table.T).log_softmax(-1))

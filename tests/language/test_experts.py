@@ -66,6 +66,15 @@ def test_masked_tokens_go_to_no_expert():
     assert not layer(x, torch.zeros(2, 9, dtype=torch.bool)).any()
 
 
+def test_dropout_is_between_the_two_products_of_an_expert():
+    """Without it and with all of it: then only the second product's bias is left."""
+    layer, x = SparseExperts(12, 20, 6, dropout=1.0), torch.randn(9, 12)
+    torch.testing.assert_close(layer.eval()(x), naive(layer, x))
+    weights, chosen = layer.router(x).topk(2, -1)
+    bias = (weights.softmax(-1)[..., None] * layer.down_bias[chosen]).sum(1)
+    torch.testing.assert_close(layer.train()(x), bias)
+
+
 def test_balance_is_one_for_an_even_load_and_more_for_an_uneven_one():
     layer = SparseExperts(6, 8, 6, top_k=1).train()
     with torch.no_grad():

@@ -37,12 +37,20 @@ def test_the_global_mu_lets_the_future_through(build, tokens):
     assert moved > 1e-4  # of log-probabilities, where rounding is 1e-14
 
 
+def test_the_global_mu_is_warned_of_where_it_is_used(build):
+    model = build(mu="global")  # no pursuit, no leak: warnings are errors here
+    with pytest.warns(LeakWarning) as told:
+        pa.robustify(model, pursuit=pa.Pursuit(2, 1.0))
+    assert len(told) == 1
+    with pytest.warns(LeakWarning) as told:
+        type(model)(model.config)
+    assert len(told) == 1
+
+
 def test_the_global_mu_changes_only_pursuits(build, tokens):
     """Without an RPC layer the triangular mask is causal attention."""
-    with pytest.warns(LeakWarning):
-        model = build("symmetric", mu="global")
     with torch.no_grad():
-        torch.testing.assert_close(model(tokens), build("symmetric")(tokens))
+        torch.testing.assert_close(build("symmetric", mu="global")(tokens), build("symmetric")(tokens))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -126,6 +134,47 @@ def test_every_name_has_the_papers_shape(name):
     assert ("q" in block.attn.mechanism.needs) is not name.startswith("sym")
     if "smoe" in name:
         assert (block.mlp.router.out_features, block.mlp.top_k) == (16, 2)
+
+
+def test_the_language_model_is_built_as_its_repository_does():
+    """Post-norm, ReLU, sines beside embeddings times √d, an adaptive softmax over the paper's 267,735 words."""
+    with torch.device("meta"):
+        model = build_language_model("symlm_small", {}, 267_735)
+    config = model.config
+    assert (config.norm, config.activation, config.positions) == ("post", "relu", "sinusoidal")
+    assert (config.dropout, config.attn_dropout, config.qkv_bias) == (0.1, 0.0, False)
+    assert (model.head.short, model.head.tails) == (20_000, [(20_000, 40_000), (40_000, 200_000), (200_000, 267_735)])
+
+
+def test_embeddings_are_as_large_as_the_sines_beside_them(build, tokens):
+    model = build()
+    torch.testing.assert_close(model.embed(tokens), model.embedding.weight[tokens] * math.sqrt(32))
+    learned = build("learned positions")
+    torch.testing.assert_close(learned.embed(tokens), learned.embedding.weight[tokens])
+
+
+def test_norms_stand_behind_or_before(build, tokens):
+    """Behind: what leaves a layer is normalised. Before: what comes in is added to, whatever its size."""
+    for kind, norm in (("softmax", "post"), ("learned positions", "pre")):
+        block = build(kind).blocks[0]
+        for module in (block.norm1, block.norm2):
+            torch.nn.init.ones_(module.weight), torch.nn.init.zeros_(module.bias)
+        with torch.no_grad():
+            out = block(100 * torch.randn(3, 24, 32), None, is_causal=True)
+        assert bool(out.std(-1).mean() < 2) is (norm == "post")
+
+
+def test_attention_dropout_is_asked_for(build, tokens):
+    with torch.no_grad():
+        still, dropped = (build(attn_dropout=x, dropout=0.0).train()(tokens) for x in (0.0, 0.5))
+    assert not torch.allclose(still, dropped)
+
+
+def test_padding_goes_to_no_expert(build, tokens):
+    model = build("experts").train()
+    mask = torch.arange(24) < torch.tensor([[24], [5], [1]])
+    model(tokens, key_mask=mask)
+    assert [int(each.load.sum()) for each in model.experts()] == [2 * 30] * 2
 
 
 def test_cutoffs_beyond_a_small_vocabulary_are_left_out():

@@ -1,6 +1,8 @@
 """Where texts come from, and how their classes are numbered."""
 
 import datasets
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from principal_attention.errors import InputError
@@ -29,6 +31,16 @@ def test_a_subset_is_a_folder_in_a_folder(tmp_path):
 def test_classes_are_numbered_by_their_names(names, labels):
     split = Texts("test", ["a", "b", "c"], [0, 1, -1], ("bad", "good"))
     assert split.numbered_as(names).labels == labels  # a hidden class stays hidden
+
+
+def test_texts_without_a_letter_or_that_are_no_text_are_refused(tmp_path):
+    datasets.Dataset.from_dict({"text": ["", " \n"]}).to_parquet(tmp_path / "train.parquet")
+    with pytest.raises(InputError, match=r"the split train of .* has no word in it"):
+        open_split(str(tmp_path), "train", labelled=False)
+    broken = pyarrow.array([b"good", b"\xff\xfe bad"]).view(pyarrow.string())
+    pyarrow.parquet.write_table(pyarrow.table({"text": broken}), tmp_path / "train.parquet")
+    with pytest.raises(InputError, match=r"the split train of .* holds a text that is not UTF-8"):
+        open_split(str(tmp_path), "train", labelled=False)
 
 
 def test_the_split_that_is_missing_or_empty_is_named(tmp_path):

@@ -31,22 +31,22 @@ class AdaptiveSoftmax(nn.Module):
 
     def forward(self, hidden: Tensor, table: Tensor) -> Tensor:
         """Log-probabilities of all tokens, (…, vocab_size)."""
-        head = self._head(hidden, table).log_softmax(-1)
+        head = _wide(self._head(hidden, table)).log_softmax(-1)
         parts = [head[..., : self.short]]
         for number, span in enumerate(self.tails):
             entry = head[..., self.short + number, None]
-            parts.append(entry + self._tail(hidden, table, span).log_softmax(-1))
+            parts.append(entry + _wide(self._tail(hidden, table, span)).log_softmax(-1))
         return torch.cat(parts, -1)
 
     def losses(self, hidden: Tensor, table: Tensor, targets: Tensor) -> Tensor:
         """−log p of each target, in the shape of the targets; the work of a cluster only where one of it is meant."""
         flat, wanted = hidden.reshape(-1, hidden.shape[-1]), targets.reshape(-1)
-        entry = wanted
-        for number, (low, high) in enumerate(self.tails):
-            entry = torch.where((wanted >= low) & (wanted < high), self.short + number, entry)
+        entry, meant = wanted, [(wanted >= low) & (wanted < high) for low, high in self.tails]
+        for number, inside in enumerate(meant):
+            entry = torch.where(inside, self.short + number, entry)
         losses = F.cross_entropy(_wide(self._head(flat, table)), entry, reduction="none")
-        for low, high in self.tails:
-            rows = ((wanted >= low) & (wanted < high)).nonzero().squeeze(-1)
+        for (low, high), inside in zip(self.tails, meant, strict=True):
+            rows = inside.nonzero().squeeze(-1)
             if len(rows):
                 tail = _wide(self._tail(flat[rows], table, (low, high)))
                 losses = losses.index_add(0, rows, F.cross_entropy(tail, wanted[rows] - low, reduction="none"))
@@ -62,5 +62,5 @@ class AdaptiveSoftmax(nn.Module):
 
 
 def _wide(logits: Tensor) -> Tensor:
-    """In float32 at least: half precision would round the losses of many tokens."""
+    """In float32 at least: half precision would round probabilities of many tokens."""
     return logits.to(torch.promote_types(logits.dtype, torch.float32))

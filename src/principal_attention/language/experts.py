@@ -106,7 +106,11 @@ class SparseExperts(nn.Module):
         share, mean = self.load / total, self.importance / self.importance.sum()
         experts = len(share)
         entropy = -(mean * mean.clamp(min=1e-12).log()).sum() / math.log(experts) if experts > 1 else mean.sum()
-        self.load.zero_()
-        self.importance.zero_()
+        self.forget()
         found = {"busiest": share.max() * experts, "idlest": share.min() * experts, "entropy": entropy}
         return {name: float(value) for name, value in found.items()}
+
+    def forget(self) -> None:
+        """What was counted: it belongs to a training and not to the model."""
+        self.load.zero_()
+        self.importance.zero_()

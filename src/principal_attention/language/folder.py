@@ -14,6 +14,7 @@ from .._sections import Count, Section, check
 from ..errors import InputError
 from .classifier import LastPosition
 from .config import LanguageConfig
+from .experts import SparseExperts
 from .kind import ARCHITECTURE, CLASSIFIER, LANGUAGE, kind_of
 from .model import LanguageModel
 from .vocabulary import FILE, read_tokenizer, size_of
@@ -57,6 +58,9 @@ def read_classifier(folder: Path) -> tuple[LastPosition, Tokenizer, Reading]:
 
 def _write(folder: Path, model: nn.Module, tokenizer: Tokenizer, card: dict[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
+    for module in model.modules():
+        if isinstance(module, SparseExperts):
+            module.forget()
     save_file(
         {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}, folder / WEIGHTS
     )
@@ -66,8 +70,11 @@ def _write(folder: Path, model: nn.Module, tokenizer: Tokenizer, card: dict[str,
 
 def _card(folder: Path, expected: str) -> dict[str, Any]:
     told = {LANGUAGE: "a language model", CLASSIFIER: "a classifier of texts"}
+    if not folder.is_dir():
+        raise InputError(f"there is no folder {folder}; expected that of a finished run, with {told[expected]} of ours")
     if (folder / CARD).is_file() and (found := kind_of(folder)) != expected:
-        raise InputError(f"{folder} holds {told.get(found or '', 'something else')}; expected {told[expected]} of ours")
+        held = told.get(found or "", "another kind of model")
+        raise InputError(f"{folder} holds {held}; expected {told[expected]} of ours")
     for name in (CARD, WEIGHTS, FILE):
         if not (folder / name).is_file():
             raise InputError(f"{folder} holds no {name}; expected the folder of a finished run")

@@ -65,13 +65,6 @@ class LanguageModel(nn.Module):
         self.norm = nn.LayerNorm(config.embed_dim) if config.norm == "pre" else nn.Identity()
         self.head = AdaptiveSoftmax(config.vocab_size, config.embed_dim, config.cutoffs)
         self.apply(_initialise)
-        if config.mu == "global":
-            warnings.warn(
-                "mu: global lets every row of an RPC layer see later tokens through mu: what such a model predicts, it "
-                "may have seen",
-                LeakWarning,
-                stacklevel=2,
-            )
         if config.rpc is not None:
             robustify(self)  # what the config records
 
@@ -82,6 +75,13 @@ class LanguageModel(nn.Module):
 
     @rpc_record.setter
     def rpc_record(self, choice: Any) -> None:
+        if choice is not None and self.config.mu == "global":
+            warnings.warn(
+                "mu: global lets every row of an RPC layer see later tokens through mu: what such a model predicts, it "
+                "may have seen",
+                LeakWarning,
+                stacklevel=2,
+            )
         self.config = self.config.model_copy(update={"rpc": choice})
 
     def forward(
@@ -124,7 +124,7 @@ class LanguageModel(nn.Module):
             if start + length > self.config.context:
                 raise InputError(f"the text has {start + length} tokens; the model has {self.config.context} positions")
             return self.positions.weight[start : start + length]
-        return sinusoids(start, length, self.config.embed_dim).to(like)
+        return sinusoids(start, length, self.config.embed_dim, like.device).to(like)
 
     def new_caches(self) -> list[PursuitCache]:
         return [PursuitCache() for _ in self.blocks]
@@ -150,10 +150,10 @@ class LanguageModel(nn.Module):
         }
 
 
-def sinusoids(start: int, length: int, dim: int) -> Tensor:
+def sinusoids(start: int, length: int, dim: int, device: torch.device | None = None) -> Tensor:
     """Sines, then cosines, of the places from `start` on."""
-    rates = 10_000 ** (-torch.arange(0, dim, 2) / dim)
-    angles = torch.arange(start, start + length)[:, None] * rates
+    rates = 10_000 ** (-torch.arange(0, dim, 2, device=device) / dim)
+    angles = torch.arange(start, start + length, device=device)[:, None] * rates
     return torch.cat([angles.sin(), angles.cos()], -1)
 
 
