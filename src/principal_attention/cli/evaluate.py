@@ -77,6 +77,9 @@ def show_comparison(console: Console, ours: Sequence[Result], folder: Path) -> N
     other = read_settings(folder)["model"]
     found = case_by_case(ours, Outcomes(folder).results())
     if not found:
-        raise InputError(f"{folder} holds no case that was measured here as well; measure the same cases in both")
+        raise InputError(
+            f"{folder} holds no case that was measured here as well, on the same examples in the same way; measure the "
+            "same cases in both, with the same --data, --split, --limit and --seed"
+        )
     rows = comparison_rows(found)
-    console.print(for_terminal(rows, f"difference to {other} on the same examples, in points"))
+    console.print(for_terminal(rows, f"difference to {other} on the same examples, in points; p is McNemar's"))

@@ -34,21 +34,28 @@ def _place(each: dict[str, Any]) -> tuple[Any, ...]:
 
 def perplexity_rows(records: Sequence[dict[str, Any]]) -> Rows:
     """Language models: a row a protocol and text."""
-    rows = [["text", "swapped", "protocol", "tokens", "perplexity", "a word", "unknown", "minutes"]]
+    rows = [["text", "setting", "tokens", "perplexity", "a word", "unknown", "minutes"]]
     for each in records:
         if each["metric"] != "perplexity":
             continue
         case = [x for x in records if _setting(x) == _setting(each)]
         more = {x["metric"]: x["value"] for x in case}
         rows.append([
-            each["data"], f"{each['swap']}, seed {each['seed']}" if "swap" in each else "–",
-            each["protocol"].partition(", first")[0], str(each["n"]), f"{each['value']:.2f}",
+            each["data"], _protocol(each), str(each["n"]), f"{each['value']:.2f}",
             f"{more['word_perplexity']:.2f}" if "word_perplexity" in more else "–",
             f"{100 * more['unknown_share']:.1f}%", f"{each['seconds'] / 60:.1f}",
         ])  # fmt: skip
-    if all(row[5] in (row[4], "–") for row in rows[1:]):  # a vocabulary of words: a token is a word
-        rows = [row[:5] + row[6:] for row in rows]
+    if all(row[4] in (row[3], "–") for row in rows[1:]):  # a vocabulary of words: a token is a word
+        rows = [row[:4] + row[5:] for row in rows]
     return rows if len(rows) > 1 else []
+
+
+def _protocol(each: dict[str, Any]) -> str:
+    told = str(each["protocol"].partition(", first")[0])  # how many tokens has a column
+    if "swap" not in each:
+        return told
+    where = "inputs" if each["swap"] == "inputs" else "inputs and targets"
+    return f"{told}; {100 * each['rate']:g}% swapped in {where}, seed {each['seed']}"
 
 
 def _setting(each: dict[str, Any]) -> dict[str, Any]:
@@ -91,7 +98,7 @@ def corruption_tables(records: Sequence[dict[str, Any]]) -> list[tuple[str, Rows
 
 
 def comparison_rows(found: Sequence[tuple[dict[str, Any], Paired]]) -> Rows:
-    rows = [["case", "setting", "examples", "difference", "95%", "only ours", "only theirs", "McNemar's p", ""]]
+    rows = [["case", "setting", "examples", "difference", "95%", "only ours", "only theirs", "p", ""]]
     for each, pair in found:
         how = f"severity {each['severity']}" if "severity" in each else setting(each)
         rows.append([
