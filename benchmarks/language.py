@@ -135,7 +135,7 @@ def lm(data: Path) -> Lines:
     return [
         "## Language models", "", stamp("lm"), "",
         wrapped(f"""The small recipes `wikitext_small/…` (4 layers of 128, RPC-Attention in the first, n = 4, λ = 4,
-            preset `paper`) on the first 0.55 million words of WikiText-103. Perplexity in sliding windows of
+            preset `paper`) on the first 0.55 million tokens of WikiText-103. Perplexity in sliding windows of
             128 tokens, stride {STRIDE} (the paper's stride is 1), over the whole validation and test texts;
             swapped: 1.5% of the words are "AAA", in inputs and targets. {100 * unknown:.0f}% of the test text
             is `<unk>`, so the numbers compare with nothing but each other. Mean ± standard deviation over

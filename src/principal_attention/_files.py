@@ -13,6 +13,7 @@ from safetensors import SafetensorError
 from .errors import InputError
 
 CARD, WEIGHTS = "config.json", "model.safetensors"  # a model's, in every folder that holds one
+RECORDS = "records.jsonl"
 
 
 @contextmanager

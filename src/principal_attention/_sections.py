@@ -34,7 +34,7 @@ def _sentence(error: Any, kind: type[Section]) -> str:
         return f"{error['loc'][0]!r} is not a key; expected {', '.join(kind.model_fields)}"
     if error["type"] == "extra_forbidden":
         known = list(_section(kind, place[:-1]).model_fields)
-        return f"unknown key {where}; " + hint(place[-1], known, "expected " + ", ".join(known))
+        return f"unknown key {where}; " + hint(place[-1], known, "expected " + ", ".join(known), 0.6)
     if error["type"] == "missing":
         return f"{where} is missing"
     message = error["msg"].removeprefix("Value error, ").removeprefix("Input should be ")

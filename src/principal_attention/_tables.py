@@ -62,10 +62,12 @@ def pick_column(
         return given
     if len(found) == 1:
         return found[0]
-    problem = (
-        f"several columns could be the {what}: {', '.join(found)}" if found else f"no column looks like the {what}"
+    if found:
+        raise InputError(f"several columns could be the {what}: {', '.join(found)}; name it with {option}=COLUMN")
+    held = ", ".join(
+        f"{name} ({getattr(feature, 'dtype', type(feature).__name__)})" for name, feature in features.items()
     )
-    raise InputError(f"{problem}; name it with {option}=COLUMN, one of {', '.join(features)}")
+    raise InputError(f"no column holds the {what}: expected {kind}, and the columns are {held}")
 
 
 def label_column(features: Any, given: str | None, option: str = "data.label") -> tuple[str, tuple[str, ...] | None]:

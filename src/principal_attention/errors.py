@@ -39,9 +39,9 @@ class LeakWarning(UserWarning):
     """A causal model was set up so that later tokens reach earlier ones."""
 
 
-def hint(name: str, known: Iterable[str], otherwise: str) -> str:
+def hint(name: str, known: Iterable[str], otherwise: str, likeness: float = 0.4) -> str:
     """For a name that is not known: the nearest that is, or else what may help."""
     import difflib
 
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.4)
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=likeness)
     return f"did you mean {close[0]}?" if close else otherwise

@@ -35,28 +35,42 @@ def test_generate_streams(language):
 def test_the_lines_of_a_prompt_are_read_as_lines(language):
     added = {}
     for prompt in ("A mill\n\nA mill", "A mill A mill"):
-        done = principal("generate", language, prompt, "--tokens", 40)
-        assert done.output.startswith(prompt)
-        added[prompt] = done.output.removeprefix(prompt)
-    assert len(set(added.values())) == 2  # the model is asked to go on from other tokens
+        for seed in range(5):
+            done = principal("generate", language, prompt, "--tokens", 40, "--seed", seed)
+            assert done.output.startswith(prompt)
+            added[prompt, seed] = done.output.removeprefix(prompt)
+    assert len(set(added.values())) > 5  # the model is asked to go on from other tokens
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (("{language}", " "), "the prompt has no word"),
-        (("{language}", "caf\udce9"), "text 0 is not UTF-8"),
+        (("{language}", "caf\udce9"), "the prompt is not UTF-8"),
         (("{language}", "A", "--top-p", "0"), "top_p is 0"),
         (("{language}", "A", "--temperature", "-1"), "temperature is -1"),
         (("{classifier}", "A"), "expected a language model"),
-        (("/nowhere", "A"), "/nowhere holds no config.json"),
+        (("/nowhere", "A"), "expected timm:NAME@weights, hf:FOLDER or the folder of a finished run"),
+        (
+            ("hf:/nowhere", "A"),
+            "there is no folder hf:/nowhere; expected that of a finished run, with a language model",
+        ),
+        (("{half}", "A"), "has not finished; continue it with: principal train"),
     ],
 )
-def test_generate_answers_mistakes_with_a_sentence(language, classifier, words, said):
-    done = principal("generate", *(w.format(language=language, classifier=classifier) for w in words))
+def test_generate_answers_mistakes_with_a_sentence(language, classifier, tmp_path, words, said):
+    (tmp_path / "recipe.yaml").touch()
+    names = dict(language=language, classifier=classifier, half=tmp_path)
+    done = principal("generate", *(w.format(**names) for w in words))
     assert done.exit_code == 1
     assert said in done.output
     assert len(done.output.strip().splitlines()) == 1
+
+
+def test_words_that_the_model_does_not_know_are_told(language):
+    done = principal("generate", language, "A mill zzz qqq", "--tokens", 3)
+    assert (done.exit_code, done.stderr) == (0, "principal generate: 2 of the prompt's 4 words are not known to it\n")
+    assert principal("generate", language, "A mill", "--tokens", 3).stderr == ""
 
 
 def test_another_models_vocabulary_is_refused(language, tmp_path):

@@ -62,6 +62,14 @@ def test_any_part_of_a_text_can_be_asked_for(model):
     torch.testing.assert_close(some, whole[[40, 3, 17]])
 
 
+def test_the_vocabulary_is_asked_only_at_counted_positions(model, monkeypatch):
+    rows, losses = [], model.head.losses
+    monkeypatch.setattr(model.head, "losses", lambda hidden, *rest: rows.append(len(hidden)) or losses(hidden, *rest))
+    tokens = torch.randint(40, (61,))
+    token_losses(model, tokens[:-1], tokens[1:], range(60), Protocol("sliding", CONTEXT))
+    assert sum(rows) == 60
+
+
 def test_segments_are_read_from_their_beginning(model):
     tokens = torch.randint(40, (30,))
     found = token_losses(model, tokens[:-1], tokens[1:], range(29), Protocol("segments", CONTEXT))

@@ -69,6 +69,7 @@ def test_words_are_swapped_in_inputs_and_in_targets_or_not(language, lines, tmp_
     (found,) = records(tmp_path, metric="perplexity")
     assert found["value"] == pytest.approx(math.exp(expected.mean()), rel=1e-6)
     assert (found["suite"], found["swap"], found["seed"]) == ("word_swap", swap, 3)
+    assert "1.5% swapped in inputs" + " and targets" * (swap == "both") in " ".join(done.output.split())
 
 
 def test_other_windows_bear_another_name(language, lines, tmp_path):
@@ -86,6 +87,7 @@ def test_log_probabilities_on_request(language, lines, tmp_path):
     principal("evaluate", language, "--data", lines, "--limit", 20, "--log-probs", "--out", tmp_path)
     told, *tokens = read_jsonl(tmp_path / "log-probs-0.jsonl")
     assert told["protocol"] == "sliding, first 20 tokens"
+    assert told.keys() > {"suite", "case", "n", "data", "data_id", "context", "stride"}  # tells it from any other
     assert [each["position"] for each in tokens] == list(range(1, 21))
     (found,) = records(tmp_path, metric="loss")
     assert -np.mean([each["log_prob"] for each in tokens]) == pytest.approx(found["value"])
@@ -186,7 +188,7 @@ def test_inputs_alone_are_swapped_only_where_words_are_tokens(lines, tmp_path):
     (a_word,) = records(tmp_path / "out", metric="word_perplexity")
     (a_token,) = records(tmp_path / "out", metric="perplexity")
     assert math.log(a_word["value"]) * 3 == pytest.approx(math.log(a_token["value"]) * 7)  # words and ends; letters
-    assert "a word" in done.output
+    assert " word " in done.output
 
 
 def test_classes_clean_and_swapped(classifier, classes, tmp_path):
@@ -204,9 +206,25 @@ def test_classes_clean_and_swapped(classifier, classes, tmp_path):
     assert "word_swap" in done.output
 
 
+def test_which_words_are_swapped_does_not_depend_on_what_a_text_is_measured_with(classifier, classes, tmp_path):
+    how = ("evaluate", classifier, "--data", classes, "--suite", "word_swap", "--swap-rate", 0.5)
+    sure = []
+    for number, more in enumerate((("--batch-size", 1), ("--batch-size", 40), ("--limit", 9))):
+        assert principal(*how, *more, "--out", tmp_path / str(number)).exit_code == 0
+        found = [dict(zip(e["index"], e["confidence"], strict=True)) for e in lines_of(tmp_path / str(number))]
+        sure.append({index: x for each in found for index, x in each.items()})
+    assert len(set(sure[0].values())) > 20  # so that texts can be told from each other
+    for other in sure[1:]:
+        assert other == pytest.approx({index: sure[0][index] for index in other}, rel=1e-5)
+
+
+def lines_of(folder):
+    return read_jsonl(folder / "outcomes-0.jsonl")
+
+
 def outcomes(folder):
     """What was found of every text."""
-    for line in read_jsonl(folder / "outcomes-0.jsonl"):
+    for line in lines_of(folder):
         for index, label, predicted in zip(line["index"], line["label"], line["predicted"], strict=True):
             yield {"index": index, "right": label == predicted}
 
@@ -254,7 +272,10 @@ def test_two_classifiers_are_compared_text_by_text(classifier, classes, tmp_path
         (("{classifier}", "--data", "{classes}", "--log-probs"), "--log-probs is for language models"),
         (("{classifier}", "--data", "{classes}", "--swap", "inputs"), "--swap is for language models"),
         (("{classifier}", "--data", "{classes}", "--severities", "3"), "--severities is for models of images"),
-        (("{classifier}", "--data", "{lines}"), "no column looks like the label; name it with --label=COLUMN"),
+        (
+            ("{classifier}", "--data", "{lines}"),
+            "no column holds the label: expected whole numbers, and the columns are text (string)",
+        ),
         (("{classifier}", "--data", "{classes}", "--column", "nothing"), "--column is 'nothing'; the columns are"),
         (("{language}", "--data", "{lines}", "--label", "x"), "--label is for classifiers"),
         (("{language}", "--data", "{lines}", "--against", "{before}"), "--against is for classifiers"),

@@ -43,6 +43,41 @@ def test_the_papers_settings_are_there():
         assert pursuit(name)["layers"] == "all"
 
 
+RATES = {  # optimizer, rate, clip, steps or epochs, warm-up, smallest rate, batch
+    "wikitext/symlm": ("adam", 2.5e-4, 0.25, 500_000, 2000, 0, 96),
+    "wikitext/smoe_small": ("adam", 7e-4, None, 60_000, 3000, 7e-4, 96),
+    "wikitext/smoe_medium": ("adam", 7e-4, None, 80_000, 4000, 7e-4, 48),
+    "text/sst2": ("adam", 1e-4, None, 5, None, 0, 16),
+    "text/imdb": ("adam", 1e-4, None, 5, None, 0, 4),
+    "text/sst5": ("adam", 6e-5, 0.25, 3, 500, 0, 32),
+}
+
+
+@pytest.mark.parametrize("name", RATES)
+def test_language_is_trained_at_the_papers_rates(name):
+    """Those of their own repositories; steps and batches of the mixtures of experts are ours."""
+    recipe = read_recipe(name)
+    given, schedule = recipe.optimizer, recipe.schedule
+    found = (given.name, given.lr, given.clip, schedule.steps or schedule.epochs, schedule.warmup_steps,
+             schedule.min_lr, recipe.training.batch_size)  # fmt: skip
+    assert found == RATES[name]
+    assert given.weight_decay == 0
+
+
+def test_the_papers_pursuits_in_language_models():
+    def told(name):
+        found = read_recipe(name).robustify
+        return found.preset, found.iterations, found.lam, found.layers
+
+    for name in ("wikitext/rpc_symlm", "wikitext/rpc_symlm_global_mu"):
+        assert told(name) == ("paper", 4, 4.0, [0, 1, 2, 3])
+    for folder in ("text", "text_small"):
+        for task in ("sst2", "imdb", "sst5"):
+            assert told(f"{folder}/rpc_{task}") == ("paper", 2, 3.0, "all")
+            plain, rpc = (read_recipe(f"{folder}/{kind}{task}").model_dump() for kind in ("", "rpc_"))
+            assert {key for key in plain if plain[key] != rpc[key]} == {"name", "robustify"}
+
+
 def test_deits_recipe_in_full():
     recipe = read_recipe("imagenet/symvit_tiny")
     assert recipe.model.options == {"drop_path_rate": 0.1}

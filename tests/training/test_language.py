@@ -16,6 +16,7 @@ from principal_attention.language.kind import kind_of
 from principal_attention.language.vocabulary import decode, encode, size_of, unknown_of
 from principal_attention.recipes import read_recipe
 from principal_attention.training.language import LanguageTask
+from principal_attention.training.texts import TextTask
 from small_texts import PARAGRAPH, QUICK_LANGUAGE, write_classes, write_letters, write_lines
 
 
@@ -147,6 +148,44 @@ def test_the_load_of_the_experts_is_logged(learn, tmp_path):
         assert 0 < line[f"router_entropy_{layer}"] <= 1
 
 
+def test_the_balance_of_the_experts_is_part_of_the_loss(lines, learn, classes, tmp_path):
+    """Of both tasks: what it pulls at is the router, whichever experts are chosen."""
+    more = ("model.options.experts=4", "schedule.epochs=1", "schedule.warmup_epochs=0", "model.options.dropout=0")
+    routers = {}
+    for balance in (0.0, 5.0):
+        how = [f"data.source={lines}", *QUICK_LANGUAGE, *more, f"model.options.balance={balance}"]
+        learn(tmp_path / f"{balance}", *how[1:], recipe="wikitext_small/smoe")
+        asked = [f"init_from={tmp_path / str(balance)}", f"data.source={classes}"]
+        for task in (
+            LanguageTask(read_recipe("wikitext_small/smoe", how)), TextTask(read_recipe("text/sst2", asked)),
+        ):  # fmt: skip
+            task.language.load_state_dict(read_language_model(tmp_path / "0.0")[0].state_dict())
+            torch.manual_seed(0)
+            task.loss(task.model.train(), next(task.batches(range(1), Place(0, 1))), 0).backward()
+            routers[type(task), balance] = task.language.blocks[0].mlp.router.weight.grad
+    for kind in (LanguageTask, TextTask):
+        assert not torch.allclose(routers[kind, 0.0], routers[kind, 5.0])
+
+
+def test_what_experts_counted_is_not_saved_with_the_model(learn, tmp_path):
+    """Averaged weights average the counters too, which were never set back."""
+    how = ("schedule.epochs=1", "schedule.warmup_epochs=0", "training.ema=0.5")
+    learn(tmp_path, *how, recipe="wikitext_small/smoe")
+    model, _ = read_language_model(tmp_path)
+    assert not any(each.load.any() or each.importance.any() for each in model.experts())
+
+
+def test_a_run_that_is_trained_further_is_not_finished_until_it_is(learn, tmp_path):
+    learn(tmp_path, "schedule.epochs=1", "schedule.warmup_epochs=0")
+    how = ("evaluate", str(tmp_path), "--out", str(tmp_path / "measured"), "--limit", "5")
+    assert CliRunner().invoke(app, how).exit_code == 0
+    learn(tmp_path, "schedule.epochs=3", "schedule.warmup_epochs=0", resume=True, stop_after=18)
+    done = CliRunner().invoke(app, how)
+    assert (done.exit_code, "has not finished; continue it with" in done.output) == (1, True)
+    learn(tmp_path, "schedule.epochs=3", "schedule.warmup_epochs=0", resume=True)
+    assert CliRunner().invoke(app, [*how[:3], str(tmp_path / "again")]).exit_code == 0
+
+
 def test_the_global_mu_is_trained_with_a_warning_only(learn, tmp_path):
     with pytest.warns(LeakWarning):
         learn(tmp_path, "schedule.epochs=1", "schedule.warmup_epochs=0", recipe="wikitext_small/rpc_symlm_global_mu")
@@ -192,7 +231,16 @@ def test_other_texts_are_refused_on_resuming_a_language_model(quick, tmp_path, s
         ("wikitext_small/symlm", ("track=kernel_pca",), "unknown key track"),
         ("wikitext_small/symlm", ("task=nothing",), "task is 'nothing'; expected one of images, language, texts"),
         ("wikitext_small/symlm", ("schedule.steps=5", "schedule.warmup_steps=9"), "expected less than steps, 5"),
-        ("text/sst2", ("init_from=/nowhere", "data.text=null"), "/nowhere holds no config.json"),
+        ("text/sst2", ("init_from=/nowhere", "data.text=null"), "the model is /nowhere; expected"),
+        ("wikitext_small/symlm", ("model=null", "init_from=hf:/nowhere"), "there is no folder hf:/nowhere"),
+        ("wikitext_small/symlm", ("model=null", "init_from=/x", "data.vocabulary=9"), "keeps its vocabulary"),
+        ("wikitext_small/symlm", ("model=null", "init_from=/x", "data.tokenizer=/y"), "keeps its vocabulary"),
+        ("wikitext_small/symlm", ("data.tokenizer=/nowhere", "data.vocabulary=9"), "names a file: drop one"),
+        (
+            "wikitext_small/symlm",
+            ("optimizer.lr=1e38",),
+            "optimizer.lr is '1e38'; expected less than",
+        ),
         ("wikitext_small/symlm", ("training.smoothing=0.1",), "training.smoothing is for classifiers"),
         (
             "wikitext_small/symlm",

@@ -153,7 +153,9 @@ def test_a_loss_that_is_not_finite_stops_with_the_step_and_a_lower_rate_goes_on(
 
 
 def test_without_a_checkpoint_a_loss_that_is_not_finite_says_to_start_again(quick, tmp_path):
-    with pytest.raises(TrainingError, match=r"there was no checkpoint yet: start again with a lower optimizer\.lr"):
+    with pytest.raises(
+        TrainingError, match=r"there was no checkpoint yet: continue with --resume and a lower optimizer\.lr"
+    ):
         quick(tmp_path, "schedule.warmup_epochs=0", "optimizer.lr=1e30")
 
 

@@ -220,6 +220,50 @@ def test_an_encoder_of_transformers_through_the_same_recipe(quick, classes, bert
     assert found["value"] == pytest.approx(done.metrics["top1"])  # what was saved is what was trained
 
 
+def test_queries_that_nobody_asks_do_not_stop_two_processes(principal, classes, bert, tmp_path):
+    """With the symmetric form the encoder's query weights get no gradient."""
+    how = (f"data.source={classes}", f"init_from=hf:{bert}", "data.length=16", "schedule.epochs=1", "data.limit=32")
+    rpc = ("robustify.preset=cleaned", "robustify.form=symmetric", "robustify.layers=all")
+    done = principal("train", "text/encoder", *how, *rpc, "--out", tmp_path / "run", processes=2, threads=1)
+    assert done.returncode == 0, done.stderr
+    assert "top-1" in done.stdout
+
+
+def test_transformers_is_quiet(principal, classes, bert, tmp_path):
+    how = (f"data.source={classes}", f"init_from=hf:{bert}", "data.length=16", "schedule.epochs=1", "data.limit=32")
+    done = principal("train", "text/encoder", *how, "--out", tmp_path / "run", threads=1)
+    assert done.returncode == 0
+    assert not any(word in done.stdout + done.stderr for word in ("Loading weights", "LOAD REPORT", "Writing model"))
+
+
+def test_only_what_is_read_of_a_language_model_learns(learn, classes, tmp_path):
+    """The head tells words, which nobody asks for: processes would wait for its gradient."""
+    learn(tmp_path, "schedule.epochs=1", "schedule.warmup_epochs=0")
+    task = TextTask(read_recipe("text/sst2", [f"init_from={tmp_path}", f"data.source={classes}"]))
+    task.loss(task.model, next(task.batches(range(1), Place(0, 1))), 0).backward()
+    idle = {name for name, p in task.model.named_parameters() if p.grad is None}
+    assert idle == {f"language.head.{name}" for name, _ in task.language.head.named_parameters()}
+    assert not any(p.requires_grad for p in task.language.head.parameters())
+
+
+@pytest.mark.parametrize(
+    ("train", "validation", "said"),
+    [
+        ([1] * 20, [1, 1], "all texts of the split train have one class"),
+        ([0, 1] * 10, [0, 3], "the split validation has the label 3; expected from 0 to 1"),
+        ([0, -1] * 10, [0, 1], "the split train has the label -1; expected from 0 to 0"),
+    ],
+)
+def test_labels_are_those_of_the_training_texts(quick, learn, tmp_path, train, validation, said):
+    learn(tmp_path / "language", "schedule.epochs=1", "schedule.warmup_epochs=0")
+    for split, labels in (("train", train), ("validation", validation)):
+        rows = datasets.Dataset.from_dict({"sentence": ["a mill"] * len(labels), "label": labels})
+        rows.to_parquet(tmp_path / f"{split}.parquet")
+    how = (f"data.source={tmp_path}", f"init_from={tmp_path / 'language'}")
+    with pytest.raises(InputError, match=said):
+        quick(tmp_path / "run", *how, recipe="text/sst2", base=())
+
+
 def test_data_with_a_single_class_or_without_a_row_are_refused(quick, learn, tmp_path):
     learn(tmp_path / "language", "schedule.epochs=1", "schedule.warmup_epochs=0")
     how = (f"data.source={tmp_path}", f"init_from={tmp_path / 'language'}")

@@ -204,7 +204,7 @@ def test_columns_that_cannot_be_told_apart_must_be_named(table, tmp_path):
         open_splits(str(path), holdout=1)
     assert open_splits(str(path), holdout=1, label="other")[0].label == "other"
     table(6).remove_columns("img").to_parquet(path)
-    with pytest.raises(InputError, match="no column looks like the image"):
+    with pytest.raises(InputError, match="no column holds the image: expected"):
         open_splits(str(path), holdout=1)
 
 

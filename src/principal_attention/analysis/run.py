@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 from torch import nn
 
-from .._files import replacing, write_jsonl, write_text
+from .._files import RECORDS, replacing, write_jsonl, write_text
 from .._processes import cores
 from ..errors import InputError
 from ..evaluation.identity import fingerprint
@@ -26,8 +26,8 @@ from .summary import Part, Summary
 
 SETTINGS = "analysis.json"
 CAUSAL = (
-    "layer {} is causal: every query sees other keys, so there is no one g(k) and no one Gram matrix, and Theorem 1 "
-    "does not cover it; --prefixes 128,256 looks at single rows with the keys they see"
+    "layer {0} is causal: every query sees other keys, so there is no one g(k) and no one Gram matrix, and Theorem 1 "
+    "does not cover it; --prefixes {1},{2} looks at single rows with the keys they see (--pack makes texts longer)"
 )
 INITIALISATIONS = 3  # of the untrained network, dealt to the examples in turn
 
@@ -66,7 +66,7 @@ def analyze(
     if not records:
         longest = max(options.prefixes, default=0)
         raise InputError(f"no sequence has the {longest} tokens that --prefixes asks for")
-    write_jsonl(folder / "records.jsonl", records)
+    write_jsonl(folder / RECORDS, records)
     return records
 
 
@@ -133,7 +133,8 @@ def _measured(
 ) -> Iterator[tuple[slice, int, Measured]]:
     """The parts of a batch, measured side by side: which rows, which prefix (0: all), and what was found."""
     if heads.causal and not options.prefixes:
-        raise InputError(CAUSAL.format(heads.layer))
+        length = heads.keys.shape[-2]
+        raise InputError(CAUSAL.format(heads.layer, max(2, length // 2), length))
     if options.prefixes and not heads.causal:
         raise InputError(f"layer {heads.layer} is not causal: it is analysed as a whole, without --prefixes")
     work: list[tuple[slice, int, Heads]] = []

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,7 +12,6 @@ from ..errors import InputError
 from ..evaluation.identity import name_of
 from ..language.classifier import pad
 from ..language.load import head_width, load_encoder, most_tokens
-from ..language.texts import open_split
 from .inputs import Batch
 
 
@@ -21,15 +19,13 @@ class TextInputs:
     unit = "texts"
 
     def __init__(
-        self, model: str, source: str, *, split: str | None = None, column: str | None = None, count: int,
-        pack: int | None = None, device: torch.device | str = "cpu",
+        self, model: str, texts: Sequence[str], data: str, *, count: int, pack: int | None = None,
+        device: torch.device | str = "cpu",
     ):  # fmt: skip
+        """`data` is what records call the texts."""
         self.tokenizer, network = load_encoder(model)
         self.network = network.to(device).requires_grad_(False)
-        self.name, self.device = name_of(model), device
-        found = open_split(source, split, labelled=False, text=column, options=("--column", "--label"))
-        texts = found.texts
-        self.data = f"{Path(source).name}/{found.name}"
+        self.name, self.data, self.device = name_of(model), data, device
         width, most = head_width(network), most_tokens(network)
         if pack is not None and not width + 2 <= pack <= most:
             raise InputError(f"--pack is {pack}; expected from {width + 2} to {most} tokens for this model")

@@ -44,11 +44,11 @@ def open_inputs(
     check_finished(model)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if reads_text(model):
-        if data is None:
-            raise InputError("--data is missing: expected a hub name, or a parquet file or folder with texts")
         from ..analysis.texts import TextInputs
+        from .evaluate_texts import open_texts
 
-        return TextInputs(model, data, split=split, column=column, count=count, pack=pack, device=device)
+        found, name = open_texts(model, labelled=False, data=data, split=split, column=column)
+        return TextInputs(model, found.texts, name, count=count, pack=pack, device=device)
     if pack is not None or column is not None:
         raise InputError(f"--pack and --column are for texts, and {model} looks at images")
     from ..analysis.images import ImageInputs

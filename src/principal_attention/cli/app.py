@@ -120,6 +120,8 @@ def train(
     Under torchrun it uses all processes: torchrun --nproc-per-node 8 -m principal_attention train RECIPE
 
     Example: principal train digits/rpc_symvit optimizer.lr=1e-3 --out runs/first
+
+    Example: principal train wikitext_small/rpc_symlm data.source=/path/to/wikitext-103 --out runs/words
     """
     with _sentences("train"):
         from ..recipes import read_recipe
@@ -230,7 +232,7 @@ def analyze(
     model: Annotated[str, typer.Argument(help="A run's folder, timm:NAME, timm:NAME@WEIGHTS or hf:FOLDER.")],
     data: Annotated[
         str | None,
-        typer.Option(help="Hub NAME or NAME:SUBSET, parquet or image folder; for a run, its own held-out images."),
+        typer.Option(help="Hub NAME or NAME:SUBSET, parquet or image folder; for a run, its own held-out examples."),
     ] = None,
     split: Annotated[str | None, typer.Option(help="Of the data; else what it has for validation.")] = None,
     images: Annotated[int, typer.Option("--images", "--texts", min=1, help="How many images or texts.")] = 100,
@@ -244,6 +246,8 @@ def analyze(
     """Measure how far every attention head is from kernel PCA, beside nulls. Stopped, the same command goes on.
 
     Example: principal analyze timm:deit_tiny_patch16_224 --data /path/to/imagenet --images 100
+
+    Example: principal analyze hf:/path/to/minilm --data /path/to/sst2 --texts 100 --pack 128
     """
     with _sentences("analyze"):
         from .analyze import run_analyze

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from .._files import read_jsonl, write_jsonl, write_text
+from .._files import RECORDS, read_jsonl, write_jsonl, write_text
 from .._processes import cores
 from ..errors import InputError
 from ..evaluation.compare import paired, percent
@@ -48,8 +48,8 @@ def run_demo(out: Path, *, seeds: int) -> None:
     jobs = [(name, seed, out / f"{name.lower()}-{seed}") for seed in range(seeds) for name in MODELS]
     out.mkdir(parents=True, exist_ok=True)
     _run_all(jobs)
-    records = [each for _, _, folder in jobs for each in read_jsonl(folder / "records.jsonl")]
-    write_jsonl(out / "records.jsonl", records)
+    records = [each for _, _, folder in jobs for each in read_jsonl(folder / RECORDS)]
+    write_jsonl(out / RECORDS, records)
     rows = summarise(records)
     _print_table(rows, seeds)
     page = write_page(
@@ -140,7 +140,7 @@ def _job(name: str, seed: int, folder: Path) -> None:
     with torch.inference_mode():
         predicted = {case: model(changed).argmax(-1) for case, changed in altered.items()}
     budget = {"gaussian_noise": {"sigma": SIGMA}, "fgsm": {"eps": EPS}, "pgd": {"eps": EPS, "steps": STEPS}}
-    write_jsonl(folder / "records.jsonl", [
+    write_jsonl(folder / RECORDS, [
         record(name, suite, case, "top1", (predicted[case] == labels).double().mean().item(), n=len(labels), seed=seed,
                protocol="pixel", **budget.get(case, {}))
         for case, (suite, _) in CASES.items()

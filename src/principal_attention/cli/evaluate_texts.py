@@ -25,7 +25,7 @@ from ..evaluation.texts import (
 )
 from ..language.kind import LANGUAGE, kind_of
 from ..language.texts import HELD, Texts, open_split, open_splits
-from ..recipes import RECIPE, LanguageRecipe, TextRecipe, read_recipe
+from ..recipes import RECIPE, ImageRecipe, read_recipe
 from ..report.evaluation import accuracy_rows, perplexity_rows
 from ..report.tables import for_terminal
 from .options import check_names
@@ -50,7 +50,7 @@ def _language(model: str, device: torch.device, batch_size: int, **options: Any)
     suites = ["perplexity" if suite == "clean" else suite for suite in options["suite"]]
     suites = check_names(suites, ("perplexity", "word_swap"), "suite of language models")
     subject = LanguageSubject(model, device)
-    split, name = _open_texts(model, labelled=False, **options)
+    split, name = open_texts(model, labelled=False, **options)
     protocol = Protocol(options["protocol"] or "sliding", subject.model.config.context, options["stride"])
     groups = []
     for suite in suites:
@@ -67,7 +67,7 @@ def _language(model: str, device: torch.device, batch_size: int, **options: Any)
 def _classifier(model: str, device: torch.device, batch_size: int, **options: Any) -> Plan:
     suites = check_names(options["suite"], ("clean", "word_swap"), "suite of text classifiers")
     subject = ClassifierSubject(model, device)
-    split, name = _open_texts(model, labelled=True, **options)
+    split, name = open_texts(model, labelled=True, **options)
     texts = LabelledTexts(split, subject.classifier.classes, subject.classifier.labels)
     n = min(options["limit"] or len(texts), len(texts))
     group = Group(name, texts, class_cases(n, suites, rate=options["swap_rate"], seed=options["seed"]))
@@ -78,26 +78,29 @@ def _classifier(model: str, device: torch.device, batch_size: int, **options: An
     return Plan(subject, [group], batch_size, partial(summarise_texts, subject.name), show)
 
 
-def _open_texts(model: str, *, labelled: bool, **options: Any) -> tuple[Texts, str]:
-    """The texts to measure on, and what records call them. A run has its own: those it was not trained on."""
-    data, split = options["data"], options["split"]
+def open_texts(
+    model: str, *, labelled: bool, data: str | None, split: str | None, column: str | None, label: str | None = None,
+    **_: Any,
+) -> tuple[Texts, str]:  # fmt: skip
+    """The texts to look at, and what records call them. A run has its own: those it was not trained on."""
     how: dict[str, Any] = {"labelled": labelled, "options": ("--column", "--label")}
-    columns = {"text": options["column"], "label": options["label"]}
+    columns: dict[str, Any] = {"text": column, "label": label}
     if data is not None:
         found = open_split(data, split, **columns, **how)
         return found, f"{Path(data).name}/{found.name}"
     if not (Path(model) / RECIPE).is_file():
         raise InputError("--data is missing: expected a hub name, or a parquet file or folder with texts")
     recipe = read_recipe(model)
-    if not isinstance(recipe, TextRecipe if labelled else LanguageRecipe):
-        raise InputError(f"the recipe in {model} is about {recipe.task}, unlike its model; name texts with --data")
+    if isinstance(recipe, ImageRecipe):
+        raise InputError(f"the recipe in {model} is about images, unlike its model; name texts with --data")
     source = recipe.data.source
     asked = recipe.data.splits | {key: x for key, x in columns.items() if x is not None}
     if split is None or (split == HELD and recipe.data.holdout):
         found = open_splits(source, roles=("validation",), **how, **asked)["validation"]
-    else:
-        one = {key: asked[key] for key in ("subset", "text", "label") if key in asked}
-        found = open_split(source, split, **how, **one)
+        part = f", {len(found)} texts" if len(found) == recipe.data.limit else ""
+        return found, f"{Path(source).name}/{found.name}{part}"
+    one = {key: asked[key] for key in ("subset", "text", "label") if key in asked}
+    found = open_split(source, split, **how, **one)
     return found, f"{Path(source).name}/{found.name}"
 
 
@@ -114,7 +117,6 @@ def _write_tokens(folder: Path, found: Evaluation, subject: LanguageSubject, con
         return subject.tokenizer.id_to_token(token) or ""
 
     for number, result in enumerate(result for result in found.results if "loss" in result.columns):
-        told = {key: x for key, x in result.description.items() if key in ("suite", "data", "protocol")}
         path = folder / f"log-probs-{number}.jsonl"
-        write_jsonl(path, [told, *token_rows(result, name)])
+        write_jsonl(path, [result.description, *token_rows(result, name)])
         console.print(f"log-probabilities: {path}", highlight=False, markup=False, soft_wrap=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from .._files import CARD
+from .._files import CARD, RECORDS
 from ..errors import InputError
 from ..recipes import RECIPE
 
@@ -23,9 +23,10 @@ def fingerprint(network: nn.Module, *used: object) -> str:
 def check_finished(model: str) -> None:
     """Whether there is a model at all, before anything is asked of its kind."""
     folder = Path(model).expanduser()
-    if model.startswith(("timm:", "hf:")) or (folder / CARD).is_file():
+    trained, recorded = (folder / RECIPE).is_file(), (folder / RECORDS).is_file()
+    if model.startswith(("timm:", "hf:")) or ((folder / CARD).is_file() and (recorded or not trained)):
         return
-    if (folder / RECIPE).is_file():
+    if trained:
         raise InputError(f"the run in {model} has not finished; continue it with: principal train {model} --resume")
     raise _no_model(model)
 

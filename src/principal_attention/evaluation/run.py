@@ -10,7 +10,7 @@ import torch
 from accelerate import Accelerator
 from rich.progress import Progress
 
-from .._files import write_jsonl
+from .._files import RECORDS, write_jsonl
 from .._processes import Place, raise_together, spare_workers
 from ..errors import InputError
 from .outcomes import Columns, Outcomes, Result, key_of, open_outcomes
@@ -102,7 +102,7 @@ def evaluate(
     results = outcomes.results()
     records = summarise(results)
     if place.rank == 0:
-        write_jsonl(folder / "records.jsonl", records)
+        write_jsonl(folder / RECORDS, records)
     return Evaluation(records, results)
 
 

@@ -14,7 +14,7 @@ from .._files import filling
 from .model import LanguageModel
 from .vocabulary import encode, end_of
 
-PART = 16  # texts that are computed together
+PART = 16  # texts that are computed together at least
 _BREAK = re.compile(r"<br */?>")
 _PIECES = re.compile(r"@[-.,]@|(?<=\w)'\w+|\w+|[^\w\s]")
 _INSIDE = re.compile(r"(?<=\w)-(?=\w)|(?<=\d)[.,](?=\d)")  # of a word or a number
@@ -79,8 +79,9 @@ class TextClassifier:
         """(texts, classes); those of like length are computed together, so that little is padded."""
         rows, found = self.tokenize(texts), []
         order = sorted(range(len(rows)), key=lambda number: len(rows[number]))
-        for first in range(0, len(rows), PART):
-            given = pad([rows[number] for number in order[first : first + PART]], self.padding)
+        size = max(PART, len(rows) // 4)
+        for first in range(0, len(rows), size):
+            given = pad([rows[number] for number in order[first : first + size]], self.padding)
             found.append(self.model(*(tensor.to(device) for tensor in given)))
         return torch.cat(found)[torch.tensor(order).argsort()]
 

@@ -1,6 +1,8 @@
 """What a model is, by its card alone: no library of texts is needed to learn that it looks at images."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +43,26 @@ def opened(model: str, kind: Any, **options: Any) -> Any:
     """What a class of transformers makes of a folder or a name on the hub; nothing in it is executed."""
     name = model.removeprefix("hf:")
     try:
-        return kind.from_pretrained(name, trust_remote_code=False, **options)
+        with quiet():
+            return kind.from_pretrained(name, trust_remote_code=False, **options)
     except Exception as wrong:  # the hub's, the file system's and the format's own words
         raise InputError(f"hf:{name} cannot be opened: {str(wrong).strip().splitlines()[0]}") from wrong
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without transformers' progress bars and its reports of weights: what they are about is answered here."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
 
 
 def _card(folder: Path) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from ..errors import InputError, hint
 from . import folder as ours
 from .classifier import Encoder, LastPosition, TextClassifier, word_tokens
 from .config import NAMES, LanguageConfig
-from .kind import LANGUAGE, is_theirs, kind_of, opened
+from .kind import LANGUAGE, is_theirs, kind_of, opened, quiet
 from .model import LanguageModel
 from .vocabulary import end_of
 
@@ -164,8 +164,9 @@ def _encoder(model: str, classes: int | None, length: int | None) -> TextClassif
         if labels:
             weights.network.config.id2label = dict(enumerate(labels))
             weights.network.config.label2id = {name: number for number, name in enumerate(labels)}
-        weights.network.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+        with quiet():
+            weights.network.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
 
     named = network.config.id2label
     labels = tuple(named.values()) if classes is None and not str(named.get(0, "LABEL_")).startswith("LABEL_") else None

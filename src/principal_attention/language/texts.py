@@ -100,9 +100,13 @@ def _read(
         column, classes = label_column(rows.features, label, options[1]) if labelled else ("", None)
     except InputError as problem:
         raise InputError(f"the split {name} of {source}: {problem}") from problem
+    except UnicodeDecodeError as wrong:
+        raise InputError(f"the split {name} of {source} holds a text that is not UTF-8: {wrong}") from wrong
     for number, each in enumerate(texts):
         if not isinstance(each, str):
             raise InputError(f"text {number} of split {name} is {each!r}; expected a string")
+    if not any(map(str.strip, texts)):
+        raise InputError(f"the split {name} of {source} has no word in it")
     if not labelled:
         return Texts(name, texts)
     labels = list(rows[column])
@@ -136,10 +140,14 @@ def _chosen(split: Texts, numbers: Iterable[int]) -> Texts:
     return replace(split, texts=[split.texts[number] for number in numbers], labels=labels)
 
 
-def class_count(splits: Iterable[Texts]) -> int:
-    """How many classes the labels of these splits are about."""
-    counts = []
-    for split in splits:
-        assert split.labels is not None
-        counts.append(len(split.classes) if split.classes else 1 + max(split.labels))
-    return max(counts)
+def count_classes(train: Texts, others: Iterable[Texts]) -> int:
+    """How many classes the training texts are about; the other splits have no more."""
+    assert train.labels is not None
+    if len(set(train.labels)) < 2:
+        raise InputError(f"all texts of the split {train.name} have one class; expected two at least")
+    classes = len(train.classes) if train.classes else 1 + max(train.labels)
+    for split in (train, *others):
+        wrong = [label for label in split.labels or () if not 0 <= label < classes]
+        if wrong:
+            raise InputError(f"the split {split.name} has the label {wrong[0]}; expected from 0 to {classes - 1}")
+    return classes

@@ -67,7 +67,7 @@ class Lines(Data):
     text: str | None = None  # the column
     tokenizer: str = WORDS  # every word of the training texts, or the path of a tokenizer.json; a run keeps its own
     vocabulary: Count | None = None  # keep only so many words
-    min_count: Count = 1  # keep only words that come so often
+    min_count: Count = 1  # keep only words that come so often; not asked where there is a vocabulary already
 
 
 class Labelled(Data):
@@ -98,7 +98,7 @@ class Augment(Section):
 
 class Optimizer(Section):
     name: str = "adamw"  # timm's names
-    lr: Positive = 1e-3
+    lr: Annotated[float, Field(gt=0, le=1e30)] = 1e-3  # single precision ends there
     lr_batch: Count | None = None  # lr is for this batch size, and grows with the real one
     weight_decay: NotNegative = 0.05
     momentum: Share = 0.9
@@ -194,6 +194,15 @@ class LanguageRecipe(Recipe):
 
     task: Literal["language"] = "language"
     data: Lines
+
+    @model_validator(mode="after")
+    def _has_one_vocabulary(self) -> "LanguageRecipe":
+        given = self.data
+        if self.init_from is not None and (given.tokenizer != WORDS or given.vocabulary):
+            raise ValueError("a pretrained model keeps its vocabulary: drop data.tokenizer and data.vocabulary")
+        if given.tokenizer != WORDS and given.vocabulary:
+            raise ValueError("data.vocabulary counts words, and data.tokenizer names a file: drop one")
+        return self
 
 
 class TextRecipe(Recipe):

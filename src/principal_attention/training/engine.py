@@ -184,10 +184,11 @@ class Trainer:
         kept = checkpoints.discard(folder, self.step) if self.accelerator.is_main_process else None
         what = "loss" if not math.isfinite(loss) else "norm of the gradient"
         value = loss if not math.isfinite(loss) else norm
-        then = (
-            f"{kept} is kept: continue with --resume and" if kept else "there was no checkpoint yet: start again with"
+        then = f"{kept} is kept" if kept else "there was no checkpoint yet"
+        return TrainingError(
+            f"the {what} is {value} at step {step + 1}; {then}: continue with --resume and a lower optimizer.lr or "
+            "optimizer.clip"
         )
-        return TrainingError(f"the {what} is {value} at step {step + 1}; {then} a lower optimizer.lr or optimizer.clip")
 
     def _evaluate(self, seconds: float, again: bool = False) -> dict[str, float]:
         metrics = self.task.evaluate(self.best_weights, self.accelerator)

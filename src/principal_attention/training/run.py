@@ -12,11 +12,13 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
+from accelerate.utils import DistributedDataParallelKwargs
 from rich.progress import Progress
 from torch import nn
 
-from .._files import write_jsonl, write_text
+from .._files import RECORDS, write_jsonl, write_text
 from ..errors import InputError
+from ..evaluation.identity import check_finished
 from ..recipes import RECIPE, ImageRecipe, LanguageRecipe, Recipe, TextRecipe, read_recipe, write_recipe
 from ..recipes.schema import WORDS
 from .engine import Task, Trainer
@@ -43,7 +45,7 @@ def train(
 ) -> Run:  # fmt: skip
     """Train a recipe into a folder. Under `torchrun` every process calls this; the first one writes."""
     folder = Path(out) if out is not None else Path("runs") / f"{recipe.name}-{recipe.seed}"
-    accelerator = _accelerator(recipe.training.precision)
+    accelerator = _accelerator(recipe)
     main = accelerator.is_main_process
     log = RunLog(folder, recipe.name, progress, tensorboard=tensorboard) if main else Log()
     recipe = _anchored(recipe)
@@ -59,11 +61,13 @@ def train(
         if digest is not None:
             write_text(folder / DIGEST, digest + "\n")
         write_recipe(folder / RECIPE, recipe)
+        if trainer.step < trainer.total:  # trained further, a run is not finished any more
+            (folder / RECORDS).unlink(missing_ok=True)
     metrics = trainer.run()
     records = task.finish(trainer.best_weights, accelerator)
     if main:
         task.save(folder, trainer.best_weights)
-        write_jsonl(folder / "records.jsonl", records)
+        write_jsonl(folder / RECORDS, records)  # last: where they are, the run is finished
     accelerator.wait_for_everyone()
     accelerator.free_memory()
     return Run(folder, metrics, task.headline(metrics), sum(p.numel() for p in trainer.raw.parameters()))
@@ -80,6 +84,8 @@ def _task(recipe: Recipe, processes: int) -> tuple[Task, Callable[[nn.Module], d
         from .track import KernelPCATracker
 
         return images, KernelPCATracker(images.held)
+    if recipe.init_from is not None:
+        check_finished(recipe.init_from)
     if isinstance(recipe, LanguageRecipe):
         from .language import LanguageTask
 
@@ -90,11 +96,17 @@ def _task(recipe: Recipe, processes: int) -> tuple[Task, Callable[[nn.Module], d
     return TextTask(recipe), None
 
 
-def _accelerator(precision: str) -> Accelerator:
+def _accelerator(recipe: Recipe) -> Accelerator:
+    precision = recipe.training.precision
     if precision == "float16" and not torch.cuda.is_available():
         raise InputError("training.precision is float16, which needs a GPU; use bfloat16 or float32")
     AcceleratorState._reset_state()  # of a run before this one in the same process; the process group stays
-    return Accelerator(cpu=not torch.cuda.is_available(), mixed_precision=_PRECISION[precision])
+    # Queries that the symmetric form does not ask for get no gradient, which processes otherwise wait for.
+    idle = recipe.robustify is not None and recipe.robustify.form == "symmetric"
+    return Accelerator(
+        cpu=not torch.cuda.is_available(), mixed_precision=_PRECISION[precision],
+        kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=idle)],
+    )  # fmt: skip
 
 
 def _anchored(recipe: Recipe) -> Recipe:

@@ -13,12 +13,11 @@ from torch import Tensor, nn
 
 from .._processes import Place
 from .._random import seed_all
-from ..errors import InputError
 from ..evaluation.accuracy import Accuracy, count
 from ..evaluation.records import of_run
 from ..language.classifier import LastPosition, pad
 from ..language.load import build_classifier
-from ..language.texts import Texts, class_count, open_splits
+from ..language.texts import Texts, count_classes, open_splits
 from ..recipes import TextRecipe
 from .batches import Plan, divide
 
@@ -29,11 +28,7 @@ class TextTask:
     def __init__(self, recipe: TextRecipe):
         self.recipe, data = recipe, recipe.data
         splits = open_splits(data.source, labelled=True, **data.splits)
-        if (classes := class_count(splits.values())) < 2:
-            raise InputError(f"all texts of {data.source} have one class; expected two at least")
-        for split in splits.values():
-            if (lowest := min(split.labels or [0])) < 0:
-                raise InputError(f"the split {split.name} has the label {lowest}; expected from 0")
+        classes = count_classes(splits["train"], splits.values())
         seed_all("model", recipe.seed)
         assert recipe.init_from is not None
         self.classifier = build_classifier(
