@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score
 
-from principal_attention.evaluation.masking import budget, check_masking
+from principal_attention.evaluation.masking import check_masking
 from principal_attention.evaluation.outcomes import NEGATIVES, Result
+from principal_attention.evaluation.results import budget
 from principal_attention.evaluation.summary import ALEXNET, ALEXNET_CLEAN, interval, summarise
 from principal_attention.vision.corruptions import CORRUPTIONS, SEVERITIES
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
+from .._progress import make_progress
 from ..analysis.inputs import Inputs
 from ..analysis.run import Options, analyze
 from ..analysis.verdicts import judge
@@ -13,7 +14,6 @@ from ..evaluation.identity import check_finished
 from ..language.kind import reads_text
 from ..report.kernel_pca import RANGE, metric_rows, verdict_lines, write_report
 from ..report.tables import for_terminal
-from ..training.logs import make_progress
 from .options import parse
 
 

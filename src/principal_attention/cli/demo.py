@@ -18,6 +18,7 @@ from rich.table import Table
 
 from .._files import RECORDS, read_jsonl, write_jsonl, write_text
 from .._processes import cores
+from .._progress import make_progress
 from ..errors import InputError
 from ..evaluation.compare import paired, percent
 from ..evaluation.pixels import OnPixels, gaussian_noise
@@ -27,7 +28,6 @@ from ..report.demo import write_page
 from ..training import train
 from ..training.batches import Plan
 from ..training.images import ImageTask
-from ..training.logs import make_progress
 from ..vision.attacks import attack
 from ..vision.data import open_splits, stack
 

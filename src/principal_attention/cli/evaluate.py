@@ -10,6 +10,7 @@ from accelerate import Accelerator
 from accelerate.utils import InitProcessGroupKwargs
 from rich.console import Console
 
+from .._progress import make_progress
 from ..errors import InputError
 from ..evaluation.compare import case_by_case
 from ..evaluation.identity import check_finished
@@ -18,7 +19,6 @@ from ..evaluation.run import evaluate
 from ..language.kind import reads_text
 from ..report.evaluation import comparison_rows
 from ..report.tables import for_terminal
-from ..training.logs import make_progress
 from .options import parse
 from .plan import Plan
 

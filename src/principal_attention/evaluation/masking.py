@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from ..vision.attacks import ATTACKS
 from .images import Batch
 from .outcomes import Columns, Result, answers
+from .results import budget
 from .run import Case
 from .subject import Subject
 
@@ -140,11 +141,3 @@ def _growth(results: Sequence[Result], of: str) -> Iterator[Check]:
             worst <= TOLERANCE,
             f"{told['case']} ({told['protocol']}, {told['gradients']} gradients): top-1 as {growing}: {shown}",
         )
-
-
-def budget(eps: float) -> str:
-    """1/255 rather than 0.00392157, and 0.25/255; budgets in other norms are as they are."""
-    quarters = eps * 255 * 4
-    if abs(quarters - round(quarters)) > 1e-6 or not 1 <= round(quarters) < 256 or (quarters % 4 and quarters > 16):
-        return f"{eps:g}"
-    return f"{round(quarters) / 4:g}/255"

@@ -47,3 +47,11 @@ def corruption_groups(records: Sequence[dict[str, Any]]) -> list[tuple[dict[str,
         for group, cases in shared.items()
         for textures, more in frost.get(group, {None: {}}).items()
     ]
+
+
+def budget(eps: float) -> str:
+    """1/255 rather than 0.00392157, and 0.25/255; budgets in other norms are as they are."""
+    quarters = eps * 255 * 4
+    if abs(quarters - round(quarters)) > 1e-6 or not 1 <= round(quarters) < 256 or (quarters % 4 and quarters > 16):
+        return f"{eps:g}"
+    return f"{round(quarters) / 4:g}/255"

@@ -1,14 +1,16 @@
 """Tables of an evaluation for the terminal and for Markdown, from its records."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..evaluation.compare import Paired
-from ..evaluation.masking import Check, budget
-from ..evaluation.results import corruption_groups
+from ..evaluation.results import budget, corruption_groups
 from ..vision.attacks import ATTACKS
 from ..vision.corruptions import CORRUPTIONS
 from .tables import Rows
+
+if TYPE_CHECKING:  # brings the libraries of images, which records of texts do not need
+    from ..evaluation.compare import Paired
+    from ..evaluation.masking import Check
 
 
 def accuracy_rows(records: Sequence[dict[str, Any]]) -> Rows:
@@ -97,7 +99,7 @@ def corruption_tables(records: Sequence[dict[str, Any]]) -> list[tuple[str, Rows
     return tables
 
 
-def comparison_rows(found: Sequence[tuple[dict[str, Any], Paired]]) -> Rows:
+def comparison_rows(found: Sequence[tuple[dict[str, Any], "Paired"]]) -> Rows:
     rows = [["case", "setting", "examples", "difference", "95%", "only ours", "only theirs", "p", ""]]
     for each, pair in found:
         how = f"severity {each['severity']}" if "severity" in each else setting(each)
@@ -109,5 +111,5 @@ def comparison_rows(found: Sequence[tuple[dict[str, Any], Paired]]) -> Rows:
     return rows if len(rows) > 1 else []
 
 
-def check_lines(checks: Sequence[Check]) -> list[str]:
+def check_lines(checks: Sequence["Check"]) -> list[str]:
     return [f"{'✓' if check.passed else '!'} {check.sentence}" for check in checks]

@@ -1,14 +1,13 @@
 """What a run says while it goes: a progress bar with the time left, JSON lines, and TensorBoard."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress
 
 from .._files import read_jsonl, write_jsonl
+from .._progress import make_progress
 
 
 class Log:
@@ -65,11 +64,3 @@ class RunLog(Log):
         for each in (self.file, self.board):
             if each is not None:
                 each.close()
-
-
-def make_progress() -> Progress:
-    return Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"),
-        TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
-        console=Console(file=sys.stderr), transient=True,
-    )  # fmt: skip

@@ -12,7 +12,6 @@ from PIL import Image
 from torch import Tensor
 
 from ...errors import InputError
-from ..data.pictures import EXTENSIONS, open_picture, to_mode
 from .filters import gaussian
 
 # mean and deviation of the luminance, tint, crystals and their length: in the range of the published photographs
@@ -60,6 +59,8 @@ class Textures:
 
 def read_textures(folder: Path) -> Textures:
     """The pictures of a folder, by name: those of ImageNet-C are frost1.png … frost6.jpg."""
+    from ..data.pictures import EXTENSIONS, open_picture, to_mode  # beside them are timm's transforms: seconds
+
     files = sorted(file for file in folder.glob("*") if file.suffix.lower() in EXTENSIONS) if folder.is_dir() else []
     if not files:
         raise InputError(f"{folder} holds no pictures of frost; expected frost1.png and so on, as in ImageNet-C")
