@@ -221,9 +221,9 @@ def test_an_encoder_of_transformers_through_the_same_recipe(quick, classes, bert
 
 
 def test_queries_that_nobody_asks_do_not_stop_two_processes(principal, classes, bert, tmp_path):
-    """With the symmetric form the encoder's query weights get no gradient."""
+    """With the symmetric form the encoder's query weights get no gradient, which the second step would wait for."""
     how = (f"data.source={classes}", f"init_from=hf:{bert}", "data.length=16", "schedule.epochs=1", "data.limit=32")
-    rpc = ("robustify.preset=cleaned", "robustify.form=symmetric", "robustify.layers=all")
+    rpc = ("robustify.preset=cleaned", "robustify.form=symmetric", "robustify.layers=all", "training.batch_size=8")
     done = principal("train", "text/encoder", *how, *rpc, "--out", tmp_path / "run", processes=2, threads=1)
     assert done.returncode == 0, done.stderr
     assert "top-1" in done.stdout
