@@ -15,6 +15,7 @@ import typer
 from .. import __version__
 from ..errors import InputError, Interrupted, LeakWarning, TrainingError
 from ..language.swap import RATE
+from .options import IMAGES, TEXTS
 
 app = typer.Typer(
     name="principal",
@@ -24,8 +25,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 RESUMED = ("demo", "evaluate", "analyze")
-ForTexts = partial(typer.Option, rich_help_panel="Models of text")
-ForImages = partial(typer.Option, rich_help_panel="Models of images")
+ForTexts = partial(typer.Option, rich_help_panel=TEXTS)
+ForImages = partial(typer.Option, rich_help_panel=IMAGES)
 STOPPED = 130  # the exit code of a command that was interrupted
 RANK = int(os.environ.get("RANK", "0"))  # among the processes of a launcher
 
@@ -147,10 +148,10 @@ class ProtocolName(StrEnum):
     segments = "segments"
 
 
-def _is_given(context: typer.Context, name: str) -> bool:
-    """Whether a person wrote it, with whatever value."""
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
+def _given(context: typer.Context) -> list[Any]:
+    """The parameters that a person wrote, with whatever value."""
+    sources = [(each, context.get_parameter_source(each.name or "")) for each in context.command.params]
+    return [each for each, source in sources if source is not None and source.name == "COMMANDLINE"]
 
 
 class Swap(StrEnum):
@@ -217,7 +218,7 @@ def evaluate(
     with _sentences("evaluate"):
         from .evaluate import run_evaluate
 
-        given = [name for name in context.params if _is_given(context, name)]
+        given = {each.name: getattr(each, "rich_help_panel", None) for each in _given(context)}
         run_evaluate(
             model, out, against, batch_size, given, suite=suite, data=data, split=split, limit=limit,
             corruptions=corruptions, severities=severities, frost_dir=frost_dir, imagenet_c=imagenet_c,

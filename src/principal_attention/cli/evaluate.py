@@ -1,6 +1,6 @@
 """`principal evaluate`: options become cases, cases become tables."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,21 +19,16 @@ from ..evaluation.run import evaluate
 from ..language.kind import reads_text
 from ..report.evaluation import comparison_rows
 from ..report.tables import for_terminal
-from .options import parse
+from .options import IMAGES, TEXTS, parse
 from .plan import Plan
 
-OF_TEXTS = ("column", "label", "stride", "swap", "swap_rate", "log_probs")
-OF_IMAGES = (
-    "corruptions", "severities", "frost_dir", "imagenet_c", "attacks", "eps", "eps_l2", "eps_l1", "steps", "targets",
-    "samples", "gradients", "source", "ood",
-)  # fmt: skip
 LISTS = ("suite", "corruptions", "severities", "attacks", "eps", "eps_l2", "eps_l1", "gradients")  # with commas
 
 
 def run_evaluate(
-    model: str, out: Path | None, against: Path | None, batch_size: int, given: Collection[str], **options: Any
+    model: str, out: Path | None, against: Path | None, batch_size: int, given: Mapping[str, str | None], **options: Any
 ) -> None:
-    """`given` are the names of the options that a person wrote."""
+    """`given` are the names of the options that a person wrote, and which models each is for, where not for all."""
     check_finished(model)
     for name in LISTS:
         options[name] = parse(options[name])
@@ -57,11 +52,11 @@ def run_evaluate(
         console.print(f"every example and records: {folder}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _plan(model: str, device: torch.device, batch_size: int, given: Collection[str], **options: Any) -> Plan:
+def _plan(model: str, device: torch.device, batch_size: int, given: Mapping[str, str | None], **options: Any) -> Plan:
     """Each kind brings libraries that the other does not need."""
     texts = reads_text(model)
-    for name in OF_IMAGES if texts else OF_TEXTS:
-        if name in given:
+    for name, panel in given.items():
+        if panel == (IMAGES if texts else TEXTS):
             kinds = ("images", "reads texts") if texts else ("text", "looks at images")
             raise InputError(f"--{name.replace('_', '-')} is for models of {kinds[0]}, and {model} {kinds[1]}")
     if texts:

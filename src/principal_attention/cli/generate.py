@@ -21,7 +21,8 @@ def run_generate(run: str, prompt: str, *, tokens: int, sampling: Sampling, cach
     check_finished(run)
     model, tokenizer = read_language_model(Path(run).expanduser())
     given = encode_prompt(tokenizer, prompt)
-    if unknown := given.count(-1 if (number := unknown_of(tokenizer)) is None else number):
+    number = unknown_of(tokenizer)
+    if unknown := sum(token == number for token in given):
         typer.echo(f"principal generate: {unknown} of the prompt's {len(given)} words are not known to it", err=True)
     typer.echo(prompt, nl=False)
     for piece in stream(tokenizer, given, generate(model, given, tokens, sampling, cached=cached)):

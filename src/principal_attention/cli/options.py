@@ -5,6 +5,9 @@ from fractions import Fraction
 
 from ..errors import InputError
 
+# What `principal evaluate` has options for; its help groups them so.
+TEXTS, IMAGES = "Models of text", "Models of images"
+
 
 def parse(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]

@@ -1,6 +1,6 @@
 """Texts of a source, and tokens of texts."""
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -140,13 +140,14 @@ def _chosen(split: Texts, numbers: Iterable[int]) -> Texts:
     return replace(split, texts=[split.texts[number] for number in numbers], labels=labels)
 
 
-def count_classes(train: Texts, others: Iterable[Texts]) -> int:
+def count_classes(splits: Mapping[str, Texts]) -> int:
     """How many classes the training texts are about; the other splits have no more."""
+    train = splits["train"]
     assert train.labels is not None
     if len(set(train.labels)) < 2:
         raise InputError(f"all texts of the split {train.name} have one class; expected two at least")
     classes = len(train.classes) if train.classes else 1 + max(train.labels)
-    for split in (train, *others):
+    for split in splits.values():
         wrong = [label for label in split.labels or () if not 0 <= label < classes]
         if wrong:
             raise InputError(f"the split {split.name} has the label {wrong[0]}; expected from 0 to {classes - 1}")

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..evaluation.compare import Paired
 from ..evaluation.results import budget, corruption_groups
 from ..vision.attacks import ATTACKS
 from ..vision.corruptions import CORRUPTIONS
 from .tables import Rows
 
 if TYPE_CHECKING:  # brings the libraries of images, which records of texts do not need
-    from ..evaluation.compare import Paired
     from ..evaluation.masking import Check
 
 
@@ -99,7 +99,7 @@ def corruption_tables(records: Sequence[dict[str, Any]]) -> list[tuple[str, Rows
     return tables
 
 
-def comparison_rows(found: Sequence[tuple[dict[str, Any], "Paired"]]) -> Rows:
+def comparison_rows(found: Sequence[tuple[dict[str, Any], Paired]]) -> Rows:
     rows = [["case", "setting", "examples", "difference", "95%", "only ours", "only theirs", "p", ""]]
     for each, pair in found:
         how = f"severity {each['severity']}" if "severity" in each else setting(each)

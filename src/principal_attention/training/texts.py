@@ -28,7 +28,7 @@ class TextTask:
     def __init__(self, recipe: TextRecipe):
         self.recipe, data = recipe, recipe.data
         splits = open_splits(data.source, labelled=True, **data.splits)
-        classes = count_classes(splits["train"], splits.values())
+        classes = count_classes(splits)
         seed_all("model", recipe.seed)
         assert recipe.init_from is not None
         self.classifier = build_classifier(
