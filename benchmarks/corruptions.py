@@ -22,9 +22,9 @@ import numpy as np
 import torch
 from scipy import stats
 
-from principal_attention._files import read_jsonl, write_jsonl, write_text
 from principal_attention.evaluation.images import Images
 from principal_attention.evaluation.subject import Subject
+from principal_attention.plumbing.files import read_jsonl, write_jsonl, write_text
 from principal_attention.report.tables import for_markdown as markdown
 from principal_attention.vision.corruptions import CORRUPTIONS, SEVERITIES, corrupt, made_textures, read_textures
 from principal_attention.vision.data import open_split

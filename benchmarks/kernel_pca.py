@@ -22,9 +22,9 @@ from typing import Any
 import torch
 
 from pages import keep
-from principal_attention._files import read_jsonl, replacing
 from principal_attention.analysis.verdicts import judge
 from principal_attention.evaluation.compare import paired
+from principal_attention.plumbing.files import read_jsonl, replacing
 from principal_attention.report.kernel_pca import layer_rows, metric_rows
 from principal_attention.report.tables import for_markdown
 from principal_attention.report.tracking import draw, read_track

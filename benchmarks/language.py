@@ -29,13 +29,13 @@ import torch
 
 import principal_attention as pa
 from pages import keep
-from principal_attention._files import read_jsonl
 from principal_attention.evaluation.compare import paired
 from principal_attention.evaluation.perplexity import Protocol, token_losses
 from principal_attention.language.decode import Sampling, generate
 from principal_attention.language.experts import SparseExperts
 from principal_attention.language.load import build_language_model
 from principal_attention.language.model import LanguageModel
+from principal_attention.plumbing.files import read_jsonl
 from principal_attention.report.tables import Rows, for_markdown
 
 DOCS, OUT = Path(__file__).parents[1] / "docs" / "results", Path("runs/language")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from principal_attention._files import write_text
+from principal_attention.plumbing.files import write_text
 
 
 def keep(page: Path, lines: Sequence[str], *, title: str) -> None:

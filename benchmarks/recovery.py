@@ -18,8 +18,8 @@ from sklearn.datasets import load_digits
 from torch import Tensor
 
 from principal_attention import PRESETS, Pursuit, principal_component_pursuit, rpc_attention
-from principal_attention._files import replacing, write_jsonl
-from principal_attention.evaluation.records import record
+from principal_attention.plumbing.files import replacing, write_jsonl
+from principal_attention.plumbing.records import record
 
 KEYS = 256  # images a contamination; each is one key of 64 pixels
 SPREAD = 0.5  # of the pixels: kᵀk/√64 is then about 2, a softmax that is neither flat nor the identity

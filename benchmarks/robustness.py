@@ -20,10 +20,10 @@ from pathlib import Path
 
 import torch
 
-from principal_attention._files import read_jsonl, write_text
 from principal_attention.evaluation.compare import Paired, case_by_case, paired, percent
 from principal_attention.evaluation.masking import check_masking
 from principal_attention.evaluation.outcomes import Outcomes
+from principal_attention.plumbing.files import read_jsonl, write_text
 from principal_attention.report.evaluation import accuracy_rows, check_lines, corruption_tables, setting
 from principal_attention.report.tables import for_markdown
 

@@ -20,17 +20,17 @@ from pathlib import Path
 
 import torch
 
-from principal_attention._files import read_jsonl, write_jsonl, write_text
-from principal_attention._processes import Place
 from principal_attention.evaluation.accuracy import Accuracy, count
 from principal_attention.evaluation.compare import paired, percent
-from principal_attention.evaluation.pixels import OnPixels, gaussian_noise
-from principal_attention.evaluation.records import record
+from principal_attention.plumbing.files import read_jsonl, write_jsonl, write_text
+from principal_attention.plumbing.processes import Place
+from principal_attention.plumbing.records import record
 from principal_attention.recipes import read_recipe
 from principal_attention.training.batches import evaluation_loader
 from principal_attention.training.images import ImageTask
 from principal_attention.vision.data import stack
 from principal_attention.vision.models.vit import count_parameters, read_model
+from principal_attention.vision.pixels import OnPixels, gaussian_noise
 
 DOCS = Path(__file__).parents[1] / "docs" / "results"
 SEEDS = range(3)

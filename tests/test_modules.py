@@ -42,7 +42,7 @@ def test_every_mechanism_trains(mechanism, x):
 
 
 def test_softmax_interchanges_weights_with_timm(x):
-    from principal_attention import _torchvision  # noqa: F401, I001  (before timm)
+    from principal_attention.installs import torchvision as _torchvision  # noqa: F401, I001  (before timm)
     from timm.layers.attention import Attention
 
     theirs = Attention(DIM, HEADS, qkv_bias=True).eval()

@@ -5,7 +5,9 @@ import math
 import torch
 from torch import Tensor
 
-from ._sdpa import (
+from .errors import InputError
+from .kernel_pca import gram_spectrum, log_kernel_sum, theorem_values
+from .sdpa import (
     attend,
     autocast,
     check_attn_mask,
@@ -16,8 +18,6 @@ from ._sdpa import (
     check_whole,
     merge_masks,
 )
-from .errors import InputError
-from .kernel_pca import gram_spectrum, log_kernel_sum, theorem_values
 
 
 def symmetric_attention(

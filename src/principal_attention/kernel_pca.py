@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ._sdpa import check_tensors, check_whole
 from .errors import InputError, NonFiniteError, RankError
+from .sdpa import check_tensors, check_whole
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,11 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from ._sdpa import check_whole
 from .attention import kernel_pca_attention, scaled_attention, scaled_values
-from .cache import PursuitCache
 from .errors import DtypeError, InputError
 from .kernel_pca import gram_spectrum, theorem_values
-from .pursuit import Pursuit, rpc_attention
+from .pursuit import Pursuit, PursuitCache, rpc_attention
+from .sdpa import check_whole
 
 # Plain attention is the pursuit's first pass with nothing shrunk, so it shares its masks and its cache.
 PLAIN = Pursuit(iterations=1, lam=float("inf"))

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ._sdpa import check_whole
 from .errors import ConvergenceWarning, DtypeError, InputError, NonFiniteError
+from .sdpa import check_whole
 
 
 class PCPResult(NamedTuple):

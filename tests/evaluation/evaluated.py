@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 from typer.testing import CliRunner
 
-from principal_attention._files import read_jsonl
 from principal_attention.cli.app import app
+from principal_attention.plumbing.files import read_jsonl
 from principal_attention.vision.models.classifier import Classifier, View
 
 SIDE, CLASSES = 32, ("bars", "dots", "plain", "rings")

@@ -9,7 +9,7 @@ from torch import nn
 from principal_attention.errors import InputError
 from principal_attention.evaluation.accuracy import Accuracy, count
 from principal_attention.evaluation.compare import on_same_images, paired, percent
-from principal_attention.evaluation.pixels import OnPixels, gaussian_noise
+from principal_attention.vision.pixels import OnPixels, gaussian_noise
 
 
 class Fixed(nn.Module):

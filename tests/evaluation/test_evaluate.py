@@ -13,12 +13,12 @@ import torch
 
 import principal_attention as pa
 from evaluated import principal, records
-from principal_attention._files import read_jsonl
 from principal_attention.evaluation import cases
 from principal_attention.evaluation.images import Images, stratified
 from principal_attention.evaluation.outcomes import Outcomes, key_of
 from principal_attention.evaluation.protocols import Surrogate
 from principal_attention.evaluation.subject import Subject
+from principal_attention.plumbing.files import read_jsonl
 from principal_attention.vision.attacks import attack
 from principal_attention.vision.corruptions import corrupt
 from principal_attention.vision.data import open_split

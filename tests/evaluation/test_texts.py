@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from evaluated import records
-from principal_attention._files import read_jsonl
 from principal_attention.language.folder import (
     read_classifier,
     read_language_model,
@@ -18,9 +17,10 @@ from principal_attention.language.folder import (
     write_language_model,
 )  # fmt: skip
 from principal_attention.language.load import load_classifier
-from principal_attention.language.swap import swap_lines
 from principal_attention.language.texts import open_split
 from principal_attention.language.vocabulary import encode_lines, read_tokenizer
+from principal_attention.language.word_swap import swap_lines
+from principal_attention.plumbing.files import read_jsonl
 from small_texts import write_letters
 from text_models import CONTEXT, language_model, principal
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from principal_attention.errors import InputError
-from principal_attention.language.swap import REPLACEMENT, STOP_WORDS, core, swap_lines, swap_words
+from principal_attention.language.word_swap import REPLACEMENT, STOP_WORDS, core, swap_lines, swap_words
 
 LINE = " The cat , which <unk> had 3 @-@ legged friends ,  sat on the mat . \n"
 

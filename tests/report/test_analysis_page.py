@@ -3,7 +3,7 @@
 import pytest
 
 from principal_attention.analysis.verdicts import judge
-from principal_attention.evaluation.records import record
+from principal_attention.plumbing.records import record
 from principal_attention.report.kernel_pca import SHOWN, layer_rows, metric_rows, write_report
 
 WIDTHS = {0: 4, 1: 3}  # of the heads in each layer

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from principal_attention.evaluation.compare import Paired
-from principal_attention.evaluation.records import record
+from principal_attention.plumbing.records import record
 from principal_attention.report.evaluation import accuracy_rows, comparison_rows, perplexity_rows
 from principal_attention.report.tables import for_terminal
 

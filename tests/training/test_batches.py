@@ -8,8 +8,8 @@ import datasets
 import numpy as np
 import pytest
 
-from principal_attention._processes import Place
 from principal_attention.errors import InputError
+from principal_attention.plumbing.processes import Place
 from principal_attention.training.batches import Plan, evaluation_loader, training_loader
 
 

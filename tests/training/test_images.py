@@ -13,9 +13,9 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
-from principal_attention._files import read_jsonl
-from principal_attention._processes import Place
 from principal_attention.errors import InputError
+from principal_attention.plumbing.files import read_jsonl
+from principal_attention.plumbing.processes import Place
 from principal_attention.recipes import read_recipe
 from principal_attention.training.engine import make_optimizer, make_schedule
 from principal_attention.training.images import ImageTask

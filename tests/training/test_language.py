@@ -6,14 +6,14 @@ import torch
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from principal_attention._files import read_jsonl
-from principal_attention._processes import Place
 from principal_attention.cli.app import app
 from principal_attention.errors import InputError, LeakWarning
 from principal_attention.language.decode import Sampling, generate
 from principal_attention.language.folder import read_language_model
 from principal_attention.language.kind import kind_of
 from principal_attention.language.vocabulary import decode, encode, size_of, unknown_of
+from principal_attention.plumbing.files import read_jsonl
+from principal_attention.plumbing.processes import Place
 from principal_attention.recipes import read_recipe
 from principal_attention.training.language import LanguageTask
 from principal_attention.training.texts import TextTask

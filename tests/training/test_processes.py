@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from principal_attention._files import read_jsonl
+from principal_attention.plumbing.files import read_jsonl
 from runs import QUICK, class_folders
 
 # Two processes and one share no dropout masks, so the model draws nothing here; everything else does.

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from principal_attention._files import read_jsonl
 from principal_attention.errors import InputError, TrainingError
+from principal_attention.plumbing.files import read_jsonl
 from principal_attention.recipes import read_recipe
 from principal_attention.training import train
 from runs import QUICK, class_folders

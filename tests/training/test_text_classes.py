@@ -1,6 +1,7 @@
 """Classifiers of texts through the same engine: from our own language models, and from encoders of transformers."""
 
 import json
+from itertools import product
 
 import datasets
 import pytest
@@ -8,12 +9,12 @@ import torch
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from principal_attention._files import read_jsonl
-from principal_attention._processes import Place
 from principal_attention.cli.app import app
 from principal_attention.errors import InputError
 from principal_attention.language.folder import read_classifier
 from principal_attention.language.load import load_classifier
+from principal_attention.plumbing.files import read_jsonl
+from principal_attention.plumbing.processes import Place
 from principal_attention.recipes import read_recipe
 from principal_attention.training.texts import TextTask
 from small_texts import PARAGRAPH, write_classes
@@ -147,12 +148,12 @@ def test_a_test_split_that_hides_its_classes_is_left_alone(quick, learn, tmp_pat
 def test_texts_of_like_length_are_read_together(learn, classes, tmp_path):
     learn(tmp_path / "language")
     given = [f"data.source={classes}", f"init_from={tmp_path / 'language'}", "training.batch_size=8"]
-    read = {}
-    for by_length in (True, False):
-        task = TextTask(read_recipe("text/sst2", [*given, f"data.by_length={by_length}"]))
+    read = {True: 0, False: 0}
+    for by_length, seed in product(read, range(5)):
+        task = TextTask(read_recipe("text/sst2", [*given, f"data.by_length={by_length}", f"seed={seed}"]))
         masks = [mask for _, mask, _ in task.batches(range(task.plan.epoch_steps), Place(0, 1))]
         assert sum(int(mask.sum()) for mask in masks) == sum(map(len, task.splits["train"][0]))  # every text once
-        read[by_length] = sum(mask.numel() for mask in masks)
+        read[by_length] += sum(mask.numel() for mask in masks)
     assert read[True] < 0.8 * read[False]  # lengths are even from 3 to 9: about 6 tokens a text instead of 9
 
 

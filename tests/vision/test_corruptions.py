@@ -47,7 +47,7 @@ def levels(images):
 
 
 def draws(count=2, name="fog", severity=3):
-    return Draws(0, range(count), CORRUPTIONS.index(name), severity, torch.device("cpu"))
+    return Draws(0, range(count), name, severity, torch.device("cpu"))
 
 
 @pytest.mark.parametrize("severity", SEVERITIES)

@@ -9,8 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
-from principal_attention._random import seed_all
 from principal_attention.errors import InputError
+from principal_attention.plumbing.seeds import seed_all
 from principal_attention.vision.data import (
     Examples,
     evaluation_transform,
@@ -306,14 +306,3 @@ def test_errors_come_in_the_place_of_a_batch(parquet):
     assert fine[0].shape == (2, 3, 8, 8)
     assert isinstance(wrong, InputError)
     assert "the label of image 2 of split train is 2" in str(wrong)
-
-
-def test_seeds_of_different_uses_and_places_differ():
-    def draw(*position):
-        seed_all(*position)
-        return random.random(), np.random.rand(), torch.rand(()).item()
-
-    found = [draw(use, seed, step) for use in ("augmentation", "model") for seed in (0, 1) for step in (0, 1)]
-    for each in zip(*found, strict=True):
-        assert len(set(each)) == 8
-    assert draw("model", 0, 1) == draw("model", 0, 1)

@@ -10,8 +10,8 @@ from typing import Any
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer, EncoderDecoderCache
 
-from ..cache import PursuitCache
 from ..errors import InputError
+from ..pursuit import PursuitCache
 
 
 class PursuitLayer(DynamicLayer):

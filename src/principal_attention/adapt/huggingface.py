@@ -14,15 +14,14 @@ from transformers.cache_utils import Cache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import bidirectional_mask_function, causal_mask_function, sdpa_mask
 
-from .._sdpa import merge_masks
-from ..cache import PursuitCache
 from ..errors import InputError
-from ..pursuit import Pursuit
+from ..pursuit import Pursuit, PursuitCache
+from ..sdpa import merge_masks
 from .choice import Choice
 from .decoding import pursuit_layer
 from .masks import visible_keys
 from .registry import calls, is_known
-from .swap import Robust, swap
+from .robust import Robust, swap
 
 NAME = "rpc"
 DEFAULT = Choice({0: Pursuit()}, "query")  # the paper's main setting, where a config says nothing

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from .._sdpa import lean_allowed
+from ..sdpa import lean_allowed
 
 NEVER = -9999.0  # an additive mask below this hides its key: people write -inf, a dtype's lowest, -1e9 and -1e4
 

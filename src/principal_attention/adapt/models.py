@@ -14,7 +14,7 @@ from . import multihead, notes
 from .choice import Choice, Layers
 from .ours import HoldsMechanism
 from .registry import calls, is_known
-from .swap import CallsSDPA, Robust, kind_of, swap, swap_back
+from .robust import CallsSDPA, Robust, kind_of, swap, swap_back
 
 Model = TypeVar("Model", bound=nn.Module)
 Found = list[tuple[nn.Module, type[Robust]]]  # a model's attention modules in order, each with the way into it

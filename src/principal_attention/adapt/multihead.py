@@ -6,10 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .._sdpa import as_bias
 from ..errors import InputError
+from ..sdpa import as_bias
 from .masks import visible_keys
-from .swap import Answers, Robust, Swapped
+from .robust import Answers, Robust, Swapped
 
 
 class Multihead(Robust):

@@ -9,7 +9,7 @@ from ..errors import InputError
 from ..modules import RPC, Mechanism, SelfAttention, Softmax, Symmetric
 from ..pursuit import Pursuit, rpc_attention
 from .choice import Form
-from .swap import Robust
+from .robust import Robust
 
 
 @dataclass(frozen=True)

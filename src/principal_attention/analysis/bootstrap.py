@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from .._random import words
+from ..plumbing.seeds import words
 
 RESAMPLES = 1000
 

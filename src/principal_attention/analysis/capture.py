@@ -14,14 +14,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from .._sdpa import as_bias, merge_masks
 from ..adapt.masks import visible_keys
 from ..adapt.models import attention_modules, huggingface
 from ..adapt.multihead import check_one_sequence, check_plain, project, read_masks
 from ..adapt.registry import calls
-from ..adapt.swap import Robust
+from ..adapt.robust import Robust
 from ..errors import InputError
 from ..modules import SelfAttention
+from ..sdpa import as_bias, merge_masks
 from .heads import Heads
 
 Receive = Callable[[Heads], None]

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 
 from torch import nn
 
-from .._random import seed_all
 from ..evaluation.images import Images
 from ..evaluation.subject import Subject
+from ..plumbing.seeds import seed_all
 from ..vision.models.load import untrained_classifier
 from .inputs import Batch
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .._random import words
 from ..errors import InputError, NonFiniteError
+from ..plumbing.seeds import words
 from .axes import Axes, Numbers
 from .heads import Heads
 from .printed import authors_projection_loss, gamma_differences

@@ -14,10 +14,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 from torch import nn
 
-from .._files import RECORDS, replacing, write_jsonl, write_text
-from .._processes import cores
 from ..errors import InputError
-from ..evaluation.identity import fingerprint
+from ..plumbing.files import replacing, write_jsonl, write_text
+from ..plumbing.fingerprints import fingerprint
+from ..plumbing.layout import RECORDS
+from ..plumbing.processes import cores
 from .capture import capture
 from .heads import Heads
 from .inputs import Batch, Inputs

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..evaluation.records import record
+from ..plumbing.records import record
 from .bootstrap import Interval, Sums, beyond_a_population, example_counts, intervals, population_mean
 from .measure import Measured
 

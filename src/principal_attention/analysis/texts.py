@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from .._random import seed_all
 from ..errors import InputError
 from ..evaluation.identity import name_of
 from ..language.classifier import pad
 from ..language.load import head_width, load_encoder, most_tokens
+from ..plumbing.seeds import seed_all
 from .inputs import Batch
 
 

@@ -5,13 +5,13 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from .._progress import make_progress
 from ..analysis.inputs import Inputs
 from ..analysis.run import Options, analyze
 from ..analysis.verdicts import judge
 from ..errors import InputError
 from ..evaluation.identity import check_finished
 from ..language.kind import reads_text
+from ..plumbing.progress import make_progress
 from ..report.kernel_pca import RANGE, metric_rows, verdict_lines, write_report
 from ..report.tables import for_terminal
 from .options import parse

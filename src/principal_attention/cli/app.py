@@ -14,7 +14,7 @@ import typer
 
 from .. import __version__
 from ..errors import InputError, Interrupted, LeakWarning, TrainingError
-from ..language.swap import RATE
+from ..language.word_swap import RATE
 from .options import IMAGES, TEXTS
 
 app = typer.Typer(

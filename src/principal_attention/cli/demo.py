@@ -16,20 +16,21 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from .._files import RECORDS, read_jsonl, write_jsonl, write_text
-from .._processes import cores
-from .._progress import make_progress
 from ..errors import InputError
 from ..evaluation.compare import paired, percent
-from ..evaluation.pixels import OnPixels, gaussian_noise
-from ..evaluation.records import record
-from ..recipes import RECIPE, ImageRecipe, read_recipe
+from ..plumbing.files import read_jsonl, write_jsonl, write_text
+from ..plumbing.layout import RECIPE, RECORDS
+from ..plumbing.processes import cores
+from ..plumbing.progress import make_progress
+from ..plumbing.records import record
+from ..recipes import ImageRecipe, read_recipe
 from ..report.demo import write_page
 from ..training import train
 from ..training.batches import Plan
 from ..training.images import ImageTask
 from ..vision.attacks import attack
 from ..vision.data import open_splits, stack
+from ..vision.pixels import OnPixels, gaussian_noise
 
 MODELS = {"SymViT": "digits/symvit", "RPC-SymViT": "digits/rpc_symvit"}
 BASELINE, OURS = MODELS

@@ -10,13 +10,13 @@ from accelerate import Accelerator
 from accelerate.utils import InitProcessGroupKwargs
 from rich.console import Console
 
-from .._progress import make_progress
 from ..errors import InputError
 from ..evaluation.compare import case_by_case
 from ..evaluation.identity import check_finished
 from ..evaluation.outcomes import Outcomes, Result, read_settings
 from ..evaluation.run import evaluate
 from ..language.kind import reads_text
+from ..plumbing.progress import make_progress
 from ..report.evaluation import comparison_rows
 from ..report.tables import for_terminal
 from .options import IMAGES, TEXTS, parse

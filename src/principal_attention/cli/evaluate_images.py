@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from .. import surrogate
 from ..errors import InputError
 from ..evaluation.cases import attack_case, clean_case, corruption_cases, published_corruption_case
 from ..evaluation.images import Images
@@ -18,7 +17,9 @@ from ..evaluation.published import SETS, find_sets, negative_case, open_imagenet
 from ..evaluation.run import Case, Evaluation, Group
 from ..evaluation.subject import Subject
 from ..evaluation.summary import summarise
-from ..recipes import RECIPE, ImageRecipe, read_recipe
+from ..plumbing.layout import RECIPE
+from ..pursuit import surrogate
+from ..recipes import ImageRecipe, read_recipe
 from ..report.evaluation import accuracy_rows, check_lines, corruption_tables
 from ..report.tables import for_terminal
 from ..vision.attacks import ATTACKS

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from .._files import write_jsonl
 from ..errors import InputError
 from ..evaluation.perplexity import Protocol
 from ..evaluation.run import Evaluation, Group
@@ -25,7 +24,9 @@ from ..evaluation.texts import (
 )
 from ..language.kind import LANGUAGE, kind_of
 from ..language.texts import HELD, Texts, open_split, open_splits
-from ..recipes import RECIPE, ImageRecipe, read_recipe
+from ..plumbing.files import write_jsonl
+from ..plumbing.layout import RECIPE
+from ..recipes import ImageRecipe, read_recipe
 from ..report.evaluation import accuracy_rows, perplexity_rows
 from ..report.tables import for_terminal
 from .options import check_names

@@ -1,23 +1,9 @@
 """Which model is under test: whether it is there, what records call it, and what tells it from another."""
 
-import hashlib
 from pathlib import Path
 
-import torch
-from torch import nn
-
-from .._files import CARD, RECORDS
 from ..errors import InputError
-from ..recipes import RECIPE
-
-
-def fingerprint(network: nn.Module, *used: object) -> str:
-    """Of the weights and of how they are used: another model, or the same one trained further, has another."""
-    seen = hashlib.sha256(" ".join(map(str, (network, *used))).encode())
-    for name, tensor in network.state_dict().items():
-        seen.update(name.encode())
-        seen.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return seen.hexdigest()[:16]
+from ..plumbing.layout import CARD, RECIPE, RECORDS
 
 
 def check_finished(model: str) -> None:

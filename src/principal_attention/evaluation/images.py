@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from .._processes import worker_options
-from .._tables import numbers_of
+from ..data.tables import numbers_of
 from ..errors import InputError
+from ..plumbing.processes import worker_options
 from ..vision.data import Examples, Split, evaluation_transform, stack
 from ..vision.models.classifier import View
 from .imagenet import wnids

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._files import read_jsonl, write_text
 from ..errors import InputError
+from ..plumbing.files import read_jsonl, write_text
 
 Columns = dict[str, list[Any]]
 SETTINGS = "evaluation.json"

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .. import surrogate
 from ..errors import InputError
+from ..pursuit import surrogate
 from ..vision.attacks import ATTACKS, attack, size_of
 from .images import Batch
 from .subject import Subject

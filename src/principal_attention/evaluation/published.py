@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torchvision import transforms
 
-from .._tables import VALIDATION
+from ..data.tables import VALIDATION
 from ..errors import InputError
 from ..vision.data.folders import class_folders
 from ..vision.data.sources import Split, split_of

@@ -5,8 +5,8 @@ from typing import Any
 
 from scipy import stats
 
+from ..plumbing.records import record
 from .outcomes import Result
-from .records import record
 
 SAME = ("n", "data", "data_id", "seed", "source")  # what corruptions of one table have in common
 

@@ -10,9 +10,10 @@ import torch
 from accelerate import Accelerator
 from rich.progress import Progress
 
-from .._files import RECORDS, write_jsonl
-from .._processes import Place, raise_together, spare_workers
 from ..errors import InputError
+from ..plumbing.files import write_jsonl
+from ..plumbing.layout import RECORDS
+from ..plumbing.processes import Place, raise_together, spare_workers
 from .outcomes import Columns, Outcomes, Result, key_of, open_outcomes
 
 

@@ -4,10 +4,11 @@ import torch
 from torch import Tensor, nn
 
 from ..modules import RPC
+from ..plumbing.fingerprints import fingerprint
 from ..vision.models.classifier import Classifier
 from ..vision.models.load import load_classifier
-from .identity import fingerprint, name_of
-from .pixels import OnPixels
+from ..vision.pixels import OnPixels
+from .identity import name_of
 
 
 class Subject:

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import average_precision_score
 
+from ..plumbing.records import record
 from ..vision.corruptions import CORRUPTIONS, SEVERITIES
 from .outcomes import NEGATIVES, Result
-from .records import record
 from .results import corruption_groups, interval, of_result, top1
 
 # AlexNet's errors on ImageNet-C, over all five severities, and on ImageNet (torchvision's weights)

@@ -13,10 +13,11 @@ from torch import Tensor
 from ..errors import InputError
 from ..language.folder import read_language_model
 from ..language.load import load_classifier
-from ..language.swap import RATE, swap_lines, swap_words
 from ..language.texts import Texts
 from ..language.vocabulary import encode_lines, end_of, unknown_of
-from .identity import fingerprint, name_of
+from ..language.word_swap import RATE, swap_lines, swap_words
+from ..plumbing.fingerprints import fingerprint
+from .identity import name_of
 from .order import stratified
 from .outcomes import Columns, Result, answers
 from .perplexity import Protocol, perplexity, token_losses

@@ -10,7 +10,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from .._files import filling
+from ..plumbing.files import filling
 from .model import LanguageModel
 from .vocabulary import encode, end_of
 

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from .._sections import Count, NotNegative, Section, Share, Whole
+from ..plumbing.sections import Count, NotNegative, Section, Share, Whole
 
 Attention = Literal["softmax", "symmetric"]
 

@@ -7,8 +7,8 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from .._random import words
 from ..errors import InputError
+from ..plumbing.seeds import words
 from .model import LanguageModel
 from .vocabulary import decode
 

@@ -9,9 +9,9 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from torch import nn
 
-from .._files import CARD, WEIGHTS
-from .._sections import Count, Section, check
 from ..errors import InputError
+from ..plumbing.layout import CARD, WEIGHTS
+from ..plumbing.sections import Count, Section, check
 from .classifier import LastPosition
 from .config import LanguageConfig
 from .experts import SparseExperts

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from .._files import CARD
 from ..errors import InputError
+from ..plumbing.layout import CARD
 
 ARCHITECTURE = "architecture"  # the key of a card that names it
 LANGUAGE, CLASSIFIER = "principal_attention.LanguageModel", "principal_attention.LastPosition"

@@ -11,8 +11,8 @@ from typing import Any
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from .._sections import check
 from ..errors import InputError, hint
+from ..plumbing.sections import check
 from . import folder as ours
 from .classifier import Encoder, LastPosition, TextClassifier, word_tokens
 from .config import NAMES, LanguageConfig

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from ..adapt.models import robustify
-from ..cache import PursuitCache
 from ..errors import InputError, LeakWarning
 from ..modules import Mechanism, SelfAttention, Softmax, Symmetric
+from ..pursuit import PursuitCache
 from .adaptive import AdaptiveSoftmax
 from .config import LanguageConfig
 from .experts import SparseExperts

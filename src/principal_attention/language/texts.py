@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._tables import Tables, beside, choose, label_column, numbers_of, open_tables, pick_column
+from ..data.tables import Tables, beside, choose, label_column, numbers_of, open_tables, pick_column
 from ..errors import InputError
 
 

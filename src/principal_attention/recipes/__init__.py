@@ -1,6 +1,7 @@
 """Recipes: what to train, on what, and how, as YAML checked before anything runs."""
 
-from .files import RECIPE, find_recipe, list_recipes, read_recipe, write_recipe
+from ..plumbing.layout import RECIPE
+from .files import find_recipe, list_recipes, read_recipe, write_recipe
 from .schema import ImageRecipe, LanguageRecipe, Recipe, TextRecipe
 
 __all__ = [

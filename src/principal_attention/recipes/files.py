@@ -6,13 +6,13 @@ from typing import Any
 
 import yaml
 
-from .._files import write_text
-from .._sections import check as check_section
 from ..errors import InputError, hint
+from ..plumbing.files import write_text
+from ..plumbing.layout import RECIPE
+from ..plumbing.sections import check as check_section
 from .schema import TASKS, Recipe
 
 BUILT_IN = Path(__file__).parent
-RECIPE = "recipe.yaml"  # in a run's folder
 
 
 def list_recipes() -> list[str]:

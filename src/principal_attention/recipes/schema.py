@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 from torch.nn import Module
 
-from .._sections import Count, NotNegative, Positive, Section, Share, Whole
 from ..adapt import robustify
+from ..plumbing.sections import Count, NotNegative, Positive, Section, Share, Whole
 from ..pursuit import Pursuit
 
 

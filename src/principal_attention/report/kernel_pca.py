@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .._files import replacing
 from ..analysis.measure import NULLS
 from ..analysis.verdicts import Verdict, heads_that_clear
+from ..plumbing.files import replacing
 from . import kernel_pca_figures as draw
 from . import pages
 from .figures import embedded, save

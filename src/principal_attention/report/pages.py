@@ -7,8 +7,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from .. import __version__
-from .._files import write_text
 from ..evaluation.compare import percent
+from ..plumbing.files import write_text
 
 
 def write_page(path: Path, template: str, **values: Any) -> Path:

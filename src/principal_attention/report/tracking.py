@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .._files import read_jsonl, replacing
+from ..plumbing.files import read_jsonl, replacing
 from .figures import COLOURS, plt, save
 
 PANELS = {

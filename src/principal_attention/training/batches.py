@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from .._processes import Place, worker_options
-from .._random import words
 from ..errors import InputError
+from ..plumbing.processes import Place, worker_options
+from ..plumbing.seeds import words
 
 Key = tuple[int, int]  # which example, and which draw of random numbers
 

@@ -19,8 +19,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from .._files import sync, write_text
 from ..errors import InputError
+from ..plumbing.files import sync, write_text
 
 KEEP = 2
 _NAME = re.compile(r"step-\d{8}")

@@ -19,9 +19,9 @@ from timm.scheduler.cosine_lr import CosineLRScheduler
 from timm.utils import ModelEmaV3
 from torch import Tensor, nn
 
-from .._processes import Place, raise_together
-from .._random import seed_all
 from ..errors import InputError, Interrupted, TrainingError, hint
+from ..plumbing.processes import Place, raise_together
+from ..plumbing.seeds import seed_all
 from ..recipes import Recipe
 from . import checkpoints
 from .batches import Plan
@@ -152,7 +152,7 @@ class Trainer:
             batch = self._next()
             together = turn == accumulate - 1
             with nullcontext() if together else self.accelerator.no_sync(self.model):
-                seed_all("model", self.recipe.seed, step, turn * self.place.world + self.place.rank)
+                seed_all("step", self.recipe.seed, step, turn * self.place.world + self.place.rank)
                 loss = self.task.loss(self.model, batch, step) / accumulate
                 self.accelerator.backward(loss)
             total += loss.detach()

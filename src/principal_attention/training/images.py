@@ -12,11 +12,11 @@ from accelerate import Accelerator
 from timm.data import Mixup
 from torch import Tensor, nn
 
-from .._processes import Place, raise_together, spare_workers
-from .._random import seed_all, words
 from ..errors import InputError
 from ..evaluation.accuracy import Accuracy, count
-from ..evaluation.records import of_run
+from ..plumbing.processes import Place, raise_together, spare_workers
+from ..plumbing.records import records_of
+from ..plumbing.seeds import seed_all, words
 from ..recipes import ImageRecipe
 from ..vision.data import Examples, evaluation_transform, open_splits, stack, training_transform
 from ..vision.data.sources import class_count
@@ -36,7 +36,7 @@ class ImageTask:
             raise InputError(f"the stream {data.source} does not say how many images it has: set data.length")
         if data.length and not train.streaming:
             raise InputError(f"data.length is {data.length}, which is for streams; data.limit uses less of other data")
-        seed_all("model", recipe.seed)
+        seed_all("initialisation", recipe.seed)
         self.classifier: Classifier = build_classifier(
             name=recipe.model.name if recipe.model else None, options=recipe.model.options if recipe.model else None,
             init_from=recipe.init_from, num_classes=lambda: class_count((train, validation)),
@@ -111,7 +111,9 @@ class ImageTask:
 
     def finish(self, model: nn.Module, accelerator: Accelerator) -> list[dict[str, Any]]:
         assert self.last is not None
-        return of_run(self.recipe, "clean", self.held.split.name, self.last.metrics(), n=self.last.n)
+        return records_of(
+            self.recipe.name, "clean", self.held.split.name, self.last.metrics(), n=self.last.n, seed=self.recipe.seed
+        )
 
     def save(self, folder: Path, model: nn.Module) -> None:
         self.classifier.save(folder, model)

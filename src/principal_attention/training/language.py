@@ -9,17 +9,17 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from .._files import filling
-from .._processes import Place
-from .._random import seed_all, words
 from ..errors import InputError
 from ..evaluation.perplexity import Protocol, perplexity, token_losses
-from ..evaluation.records import of_run
 from ..language.folder import read_language_model, write_language_model
 from ..language.load import build_language_model
 from ..language.model import LanguageModel
 from ..language.texts import open_splits
 from ..language.vocabulary import count_words, encode_lines, read_tokenizer, size_of
+from ..plumbing.files import filling
+from ..plumbing.processes import Place
+from ..plumbing.records import records_of
+from ..plumbing.seeds import seed_all, words
 from ..recipes import LanguageRecipe
 from ..recipes.schema import WORDS
 from .batches import Plan, divide
@@ -32,7 +32,7 @@ class LanguageTask:
             raise InputError("training.smoothing is for classifiers; language models are trained without")
         splits = open_splits(data.source, labelled=False, **data.splits)
         train, validation = splits["train"], splits["validation"]
-        seed_all("model", recipe.seed)
+        seed_all("initialisation", recipe.seed)
         if recipe.init_from is not None:
             self.language, self.tokenizer = read_language_model(Path(recipe.init_from).expanduser())
         else:
@@ -103,7 +103,15 @@ class LanguageTask:
         return seen.hexdigest()
 
     def finish(self, model: nn.Module, accelerator: Accelerator) -> list[dict[str, Any]]:
-        return of_run(self.recipe, "perplexity", self.held_name, self.last, n=self.counted, protocol="segments")
+        return records_of(
+            self.recipe.name,
+            "perplexity",
+            self.held_name,
+            self.last,
+            n=self.counted,
+            seed=self.recipe.seed,
+            protocol="segments",
+        )
 
     def save(self, folder: Path, model: nn.Module) -> None:
         assert isinstance(model, LanguageModel)

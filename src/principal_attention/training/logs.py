@@ -6,8 +6,8 @@ from typing import Any
 
 from rich.progress import Progress
 
-from .._files import read_jsonl, write_jsonl
-from .._progress import make_progress
+from ..plumbing.files import read_jsonl, write_jsonl
+from ..plumbing.progress import make_progress
 
 
 class Log:

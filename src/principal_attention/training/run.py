@@ -16,15 +16,15 @@ from accelerate.utils import DistributedDataParallelKwargs
 from rich.progress import Progress
 from torch import nn
 
-from .._files import RECORDS, write_jsonl, write_text
 from ..errors import InputError
 from ..evaluation.identity import check_finished
-from ..recipes import RECIPE, ImageRecipe, LanguageRecipe, Recipe, TextRecipe, read_recipe, write_recipe
+from ..plumbing.files import write_jsonl, write_text
+from ..plumbing.layout import DIGEST, RECIPE, RECORDS
+from ..recipes import ImageRecipe, LanguageRecipe, Recipe, TextRecipe, read_recipe, write_recipe
 from ..recipes.schema import WORDS
 from .engine import Task, Trainer
 from .logs import Log, RunLog
 
-DIGEST = "data.sha256"
 # What a checkpoint's position and weights only make sense with; everything else may change when a run is resumed.
 _FIXED = ("task", "model", "init_from", "robustify", "data", "seed")
 _FIXED_KEYS = (("training", "batch_size"), ("training", "ema"), ("augment", "repeats"), ("optimizer", "name"))

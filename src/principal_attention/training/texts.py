@@ -11,13 +11,13 @@ import torch.nn.functional as F
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from .._processes import Place
-from .._random import seed_all
 from ..evaluation.accuracy import Accuracy, count
-from ..evaluation.records import of_run
 from ..language.classifier import LastPosition, pad
 from ..language.load import build_classifier
 from ..language.texts import Texts, count_classes, open_splits
+from ..plumbing.processes import Place
+from ..plumbing.records import records_of
+from ..plumbing.seeds import seed_all
 from ..recipes import TextRecipe
 from .batches import Plan, divide
 
@@ -29,7 +29,7 @@ class TextTask:
         self.recipe, data = recipe, recipe.data
         splits = open_splits(data.source, labelled=True, **data.splits)
         classes = count_classes(splits)
-        seed_all("model", recipe.seed)
+        seed_all("initialisation", recipe.seed)
         assert recipe.init_from is not None
         self.classifier = build_classifier(
             recipe.init_from, classes, length=data.length, mark=recipe.mark, split=data.split
@@ -92,7 +92,9 @@ class TextTask:
         return [
             line
             for role, each in found.items()
-            for line in of_run(self.recipe, "clean", self.names[role], _metrics(each), n=each.n)
+            for line in records_of(
+                self.recipe.name, "clean", self.names[role], _metrics(each), n=each.n, seed=self.recipe.seed
+            )
         ]
 
     def save(self, folder: Path, model: nn.Module) -> None:

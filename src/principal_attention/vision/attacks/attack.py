@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..._random import words
 from ...errors import InputError
+from ...plumbing.seeds import words
 from . import auto, gradients
 from .spsa import spsa
 from .task import Bounds, Norm, Task, size_of

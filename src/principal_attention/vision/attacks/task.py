@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ..._random import words
+from ...plumbing.seeds import words
 
 Norm = Literal["linf", "l2", "l1"]
 Bounds = tuple[float, float]

@@ -63,7 +63,7 @@ def corrupt(
     done = torch.empty_like(images, dtype=torch.float32)
     for first in range(0, len(images), TOGETHER):
         part = slice(first, first + TOGETHER)
-        draws = Draws(seed, indices[part], CORRUPTIONS.index(name), severity, images.device)
+        draws = Draws(seed, indices[part], name, severity, images.device)
         done[part] = whole_levels(_FUNCTIONS[name](images[part].float(), strength, draws, **options))
     return done
 

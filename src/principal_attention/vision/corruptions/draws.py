@@ -3,21 +3,23 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from zlib import crc32
 
 import torch
 from torch import Tensor
 
-from ..._random import words
+from ...plumbing.seeds import words
 
 
 class Draws:
     """One generator an image. Drawn on the CPU, so that every device sees the same corruption."""
 
-    def __init__(self, seed: int, indices: Sequence[int], kind: int, severity: int, device: torch.device):
+    def __init__(self, seed: int, indices: Sequence[int], kind: str, severity: int, device: torch.device):
         self.device = device
+        number = crc32(kind.encode())  # of its name, not of its place in a list
         self.generators = [
             torch.Generator().manual_seed(first << 32 | second)
-            for first, second in (words("corruption", seed, index, kind, severity) for index in indices)
+            for first, second in (words("corruption", seed, index, number, severity) for index in indices)
         ]
 
     def _fill(self, shape: Sequence[int], fill: Callable[[Tensor, torch.Generator], Any]) -> Tensor:

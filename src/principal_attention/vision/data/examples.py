@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ..._random import seed_all
 from ...errors import InputError
+from ...plumbing.seeds import seed_all
 from .sources import Split
 
 KEPT_BYTES = 2**28  # of prepared examples in memory

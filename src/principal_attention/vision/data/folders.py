@@ -7,7 +7,7 @@ from typing import Any
 
 import datasets
 
-from ..._tables import VALIDATION
+from ...data.tables import VALIDATION
 from ...errors import InputError
 from .pictures import EXTENSIONS
 

@@ -8,7 +8,7 @@ from typing import Any
 import datasets
 from PIL import Image
 
-from ..._tables import (
+from ...data.tables import (
     Tables,
     beside,
     choose,

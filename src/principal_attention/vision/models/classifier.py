@@ -9,7 +9,7 @@ from typing import Any
 from timm.models import save_for_hf
 from torch import Tensor, nn
 
-from ..._files import filling
+from ...plumbing.files import filling
 
 
 @dataclass(frozen=True)

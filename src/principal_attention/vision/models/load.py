@@ -11,11 +11,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
-from ..._files import CARD, WEIGHTS
 from ...adapt import notes, robustify
 from ...adapt.choice import Choice
 from ...adapt.models import attention_modules
 from ...errors import InputError, hint
+from ...plumbing.layout import CARD, WEIGHTS
 from . import names  # noqa: F401  (registers them)
 from .classifier import Classifier, HuggingFace, View
 from .vit import read_model

@@ -11,9 +11,9 @@ from timm.layers import trunc_normal_
 from timm.models import save_for_hf
 from timm.models.vision_transformer import VisionTransformer
 
-from ..._files import CARD, WEIGHTS
 from ...errors import InputError
 from ...modules import Mechanism, SelfAttention
+from ...plumbing.layout import CARD, WEIGHTS
 
 
 class PrincipalViT(VisionTransformer, PyTorchModelHubMixin, library_name="principal-attention", license="apache-2.0"):  # type: ignore[misc, call-arg]

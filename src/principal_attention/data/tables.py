@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import datasets
 import pyarrow.parquet
 
-from .errors import InputError
+from ..errors import InputError
 
 VALIDATION = ("validation", "val", "valid", "dev", "test")  # what the second split is called, in this order
 

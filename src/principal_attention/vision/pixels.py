@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from .._random import words
+from ..plumbing.seeds import words
 
 
 class OnPixels(nn.Module):

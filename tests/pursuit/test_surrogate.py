@@ -7,7 +7,7 @@ import torch
 
 import principal_attention as pa
 from principal_attention.errors import InputError
-from principal_attention.surrogate import active, straight_clip, surrogate_gradients
+from principal_attention.pursuit.surrogate import active, straight_clip, surrogate_gradients
 
 
 @pytest.mark.parametrize("preset", pa.PRESETS)

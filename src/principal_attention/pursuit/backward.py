@@ -6,25 +6,23 @@ byte an entry that says which; nothing else is kept beside the passes' own input
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.autograd.graph import get_gradient_edge
 
+from ..sdpa import lean_allowed
 from . import surrogate
-from ._sdpa import lean_allowed
-from ._steps import Clip, Inner, Pair, Plan, in_place, plain_clip, plain_step, update_dual, update_keys, workspace
-
-if TYPE_CHECKING:
-    from .pursuit import Pursuit
+from .passes import Clip, Inner, Iteration, Pair, in_place, plain_clip, plain_step, update_dual, update_keys, workspace
+from .rule import Pursuit
 
 Step = Callable[[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, int, bool], Pair]
 
 
 def final_keys(
-    k: Tensor, bound: Tensor | None, others: tuple[Tensor | None, ...], inner: Inner, rule: "Pursuit", recompute: bool
+    k: Tensor, bound: Tensor | None, others: tuple[Tensor | None, ...], inner: Inner, rule: Pursuit, recompute: bool
 ) -> Tensor:
     """The keys of the last pass, after n updates of S and the n − 1 attention passes between them.
 
@@ -32,25 +30,26 @@ def final_keys(
     """
     if bound is None and rule.output == "cleaned_keys":
         return k  # nothing is ever shrunk, and the inner passes would change nothing
-    plan = Plan(rule.iterations - 1, 1 - int(rule.dual_sign or 1), rule.output == "cleaned_keys", inner)
+    iteration = Iteration(rule.iterations - 1, 1 - int(rule.dual_sign or 1), rule.output == "cleaned_keys", inner)
     if surrogate.active() == "straight" or not lean_allowed():
         clip = surrogate.straight_clip if surrogate.active() == "straight" else plain_clip
-        return _unrolled(k, bound, others, plan, clip=clip, step=partial(plain_step, clip=clip))
+        return _unrolled(k, bound, others, iteration, clip=clip, step=partial(plain_step, clip=clip))
     if not (torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (k, *others))):
-        return in_place(k, bound, others, plan, plan.steps)[0]
-    if recompute and plan.steps:
-        return _Recomputed.apply(plan, k, bound, *others)  # type: ignore[no-any-return]
+        return in_place(k, bound, others, iteration, iteration.steps)[0]
+    if recompute and iteration.steps:
+        return _Recomputed.apply(iteration, k, bound, *others)  # type: ignore[no-any-return]
     if bound is None:
-        return _unrolled(k, bound, others, plan, clip=plain_clip, step=plain_step)  # linear: it keeps nothing anyway
-    return _unrolled(k, bound, others, plan, clip=_Clip.apply, step=_Step.apply)
+        # linear: it keeps nothing anyway
+        return _unrolled(k, bound, others, iteration, clip=plain_clip, step=plain_step)
+    return _unrolled(k, bound, others, iteration, clip=_Clip.apply, step=_Step.apply)
 
 
 def _unrolled(
-    k: Tensor, bound: Tensor | None, others: tuple[Tensor | None, ...], plan: Plan, clip: Clip, step: Step
+    k: Tensor, bound: Tensor | None, others: tuple[Tensor | None, ...], iteration: Iteration, clip: Clip, step: Step
 ) -> Tensor:
     keys, dual = k if bound is None else clip(k, bound), None
-    for i in range(plan.steps):
-        keys, dual = step(k, keys, plan.inner(i, keys, *others), dual, bound, plan.carry, plan.cleans(i))
+    for i in range(iteration.steps):
+        keys, dual = step(k, keys, iteration.inner(i, keys, *others), dual, bound, iteration.carry, iteration.cleans(i))
     return keys
 
 
@@ -146,15 +145,15 @@ class _Recomputed(torch.autograd.Function):
     memory does not grow with the iterations and time grows with their square."""
 
     @staticmethod
-    def forward(ctx: Any, plan: Plan, k: Tensor, bound: Tensor | None, *others: Tensor | None) -> Tensor:
-        ctx.plan = plan
+    def forward(ctx: Any, iteration: Iteration, k: Tensor, bound: Tensor | None, *others: Tensor | None) -> Tensor:
+        ctx.iteration = iteration
         ctx.save_for_backward(k, bound, *others)
-        return in_place(k, bound, others, plan, plan.steps)[0]
+        return in_place(k, bound, others, iteration, iteration.steps)[0]
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        plan: Plan = ctx.plan
+        iteration: Iteration = ctx.iteration
         k, bound, *others = ctx.saved_tensors
         needed = ctx.needs_input_grad[3:]
         leaves = [t if t is None else t.detach().requires_grad_(n) for t, n in zip(others, needed, strict=True)]
@@ -162,24 +161,24 @@ class _Recomputed(torch.autograd.Function):
         bound_shape = bound.shape if ctx.needs_input_grad[2] else None
         sums: list[Tensor | None] = [None] * (2 + len(wanted))
         grad_dual: Tensor | None = None
-        work = workspace(k) if plan.steps > 1 else None
-        for i in reversed(range(plan.steps)):
+        work = workspace(k) if iteration.steps > 1 else None
+        for i in reversed(range(iteration.steps)):
             work = work if i else None
-            keys, dual = in_place(k, bound, tuple(others), plan, i, work)
+            keys, dual = in_place(k, bound, tuple(others), iteration, i, work)
             with torch.enable_grad():
                 keys = keys.detach().requires_grad_()
-                low_rank = plan.inner(i, keys, *leaves)
+                low_rank = iteration.inner(i, keys, *leaves)
             through = get_gradient_edge(low_rank)
-            side = None if bound is None else _side_of_step(k, keys, low_rank, dual, bound, plan.carry)
+            side = None if bound is None else _side_of_step(k, keys, low_rank, dual, bound, iteration.carry)
             into_k, into_keys, into_low_rank, into_bound = _step_backward(
-                grad, grad_dual, side, bound_shape, plan.carry, plan.cleans(i)
+                grad, grad_dual, side, bound_shape, iteration.carry, iteration.cleans(i)
             )
             sums[:2] = _plus(sums[0], into_k), _plus(sums[1], into_bound)
             grad_dual = None
             del into_k, dual, low_rank, grad  # make room for the pass's backward
             grad, *found = torch.autograd.grad(through, [keys, *wanted], into_low_rank, allow_unused=True)
             grad = grad.add_(into_keys)
-            grad_dual = into_keys if plan.carry else None
+            grad_dual = into_keys if iteration.carry else None
             sums[2:] = map(_plus, sums[2:], found)
             del keys, into_low_rank, found
         first = (grad, None) if bound is None else _clip_backward(grad, _side(k, bound), bound_shape)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .._random import words as random_words
 from ..errors import InputError
+from ..plumbing.seeds import words as random_words
 
 RATE, REPLACEMENT = 0.015, "AAA"
 _CLOSED_CLASSES = (

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ..recipes import Recipe
-
 
 def record(
     model: str, suite: str, case: str, metric: str, value: float, *, n: int, seed: int, **rest: Any
@@ -21,11 +19,8 @@ def record(
     }
 
 
-def of_run(
-    recipe: Recipe, suite: str, case: str, metrics: Mapping[str, float], *, n: int, **rest: Any
+def records_of(
+    model: str, suite: str, case: str, metrics: Mapping[str, float], *, n: int, seed: int, **rest: Any
 ) -> list[dict[str, Any]]:
-    """What a training measured at its end."""
-    return [
-        record(recipe.name, suite, case, metric, value, n=n, seed=recipe.seed, **rest)
-        for metric, value in metrics.items()
-    ]
+    """A record for each of several metrics of one case."""
+    return [record(model, suite, case, metric, value, n=n, seed=seed, **rest) for metric, value in metrics.items()]

@@ -1,14 +1,26 @@
 """The plain reference: Algorithm 1 in the paper's letters, every N×N matrix written out."""
 
 import math
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ._sdpa import attention_matrix, merge_masks
-from .errors import InputError
-from .pursuit import Pursuit, PursuitTrace
+from ..errors import InputError
+from ..sdpa import attention_matrix, merge_masks
+from .rule import Pursuit
+
+
+@dataclass(frozen=True)
+class PursuitTrace:
+    """What happened in each iteration, (iterations, …) over the leading dimensions, valid tokens only."""
+
+    residual: Tensor  # ‖K − L − S‖ / ‖K‖; for output "cleaned_keys" the last L is that of the pass before
+    sparsity: Tensor  # share of non-zeros in S
+    entropy: Tensor  # of the attention rows, in nats
+    low_rank: Tensor  # the last L and S themselves, (…, N, D)
+    sparse: Tensor
 
 
 def shrink(x: Tensor, tau: Tensor | float) -> Tensor:

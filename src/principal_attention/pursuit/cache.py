@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._sdpa import check_whole
-from .errors import InputError
+from ..errors import InputError
+from ..sdpa import check_whole
 
 
 class PursuitCache:

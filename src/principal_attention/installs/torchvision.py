@@ -2,8 +2,11 @@
 
 The registry's torchvision is built against CUDA torch; where its library cannot load, importing it fails on
 two operators it expects to exist, and takes timm and parts of transformers down with it. Declaring the two
-schemas is enough for everything but the operators themselves. `_on_import` calls this in that case only.
+schemas is enough for everything but the operators themselves; that is done in that case only.
 """
+
+from collections.abc import Callable
+from types import ModuleType
 
 import torch
 
@@ -20,3 +23,14 @@ def declare_missing() -> None:
         _library = torch.library.Library("torchvision", "DEF")
         for schema in _SCHEMAS:
             _library.define(schema)
+
+
+def execute(run: Callable[[ModuleType], None], module: ModuleType) -> None:
+    """Execute torchvision's own module, with the missing operators declared where it fails on them."""
+    try:
+        run(module)
+    except RuntimeError as broken:
+        if "torchvision::" not in str(broken):
+            raise
+        declare_missing()
+        run(module)

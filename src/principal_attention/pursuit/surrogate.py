@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 from torch import Tensor
 
-from .errors import InputError
+from ..errors import InputError
 
 KINDS = ("straight", "infinite")
 _active: list[str] = []

@@ -1,7 +1,6 @@
-"""What happens when torchvision or transformers is imported after this package.
+"""What happens when another library is imported after this package.
 
-`import principal_attention` needs torch alone, so what concerns other libraries waits until they come:
-torchvision is helped past a broken build, and transformers learns `attn_implementation="rpc"`.
+`import principal_attention` needs torch alone, so what concerns other libraries waits until they come.
 """
 
 import importlib.util
@@ -13,12 +12,13 @@ from types import ModuleType
 from typing import Any
 
 Execute = Callable[[ModuleType], None]
+Act = Callable[[Execute, ModuleType], None]  # executes the module, and does what there is to do around that
 
 
 class _Finder(MetaPathFinder):
     """Stands before the usual finders and wraps the execution of the modules it waits for."""
 
-    def __init__(self, waiting: dict[str, Callable[[Execute, ModuleType], None]]):
+    def __init__(self, waiting: dict[str, Act]):
         self._waiting, self._asking = waiting, set[str]()
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
@@ -40,31 +40,6 @@ class _Finder(MetaPathFinder):
         return spec
 
 
-def _transformers(execute: Execute, module: ModuleType) -> None:
-    execute(module)
-    _register()
-
-
-def _torchvision(execute: Execute, module: ModuleType) -> None:
-    try:
-        execute(module)
-    except RuntimeError as broken:
-        if "torchvision::" not in str(broken):
-            raise
-        from ._torchvision import declare_missing
-
-        declare_missing()
-        execute(module)
-
-
-def _register() -> None:
-    from .adapt.models import huggingface
-
-    huggingface()
-
-
-def install() -> None:
-    if "transformers.modeling_utils" in sys.modules:
-        _register()
-    waiting = {"torchvision": _torchvision, "transformers.modeling_utils": _transformers}
-    sys.meta_path.insert(0, _Finder({name: act for name, act in waiting.items() if name not in sys.modules}))
+def watch(acts: dict[str, Act]) -> None:
+    """Act when one of these modules is imported; those that are there already are not waited for."""
+    sys.meta_path.insert(0, _Finder({name: act for name, act in acts.items() if name not in sys.modules}))

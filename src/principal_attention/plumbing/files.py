@@ -10,10 +10,8 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from .errors import InputError
-
-CARD, WEIGHTS = "config.json", "model.safetensors"  # a model's, in every folder that holds one
-RECORDS = "records.jsonl"
+from ..errors import InputError
+from .layout import CARD
 
 
 @contextmanager

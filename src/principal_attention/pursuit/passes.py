@@ -19,7 +19,7 @@ Inner = Callable[..., Tensor]
 Clip = Callable[[Tensor, Tensor], Tensor]
 
 
-class Plan(NamedTuple):
+class Iteration(NamedTuple):
     steps: int  # n − 1
     carry: int  # c = 1 − sigma
     cleaned: bool  # the last step returns K − S
@@ -104,21 +104,21 @@ def in_place(
     k: Tensor,
     bound: Tensor | None,
     others: tuple[Tensor | None, ...],
-    plan: Plan,
+    iteration: Iteration,
     steps: int,
     work: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Without gradients, the first `steps` of the plan: the keys after them, and the dual."""
+    """Without gradients, the first `steps` of the iteration: the keys after them, and the dual."""
     if not steps:
         return k if bound is None else k.clamp(max=bound).clamp_min_(-bound), None
     work = workspace(k) if work is None else work
     buffers = work[0], work[1]
     keys, dual = k if bound is None else torch.clamp(k, max=bound, out=buffers[0]).clamp_min_(-bound), None
     for i in range(steps):
-        low_rank = plan.inner(i, keys, *others)
-        dual = dual if plan.carry else None
-        dual, residual = update_dual(k, keys, low_rank, dual, plan.carry, out=buffers)
-        keys = update_keys(k, low_rank, dual, residual, bound, plan.carry, plan.cleans(i), spare=buffers[0])
+        low_rank = iteration.inner(i, keys, *others)
+        dual = dual if iteration.carry else None
+        dual, residual = update_dual(k, keys, low_rank, dual, iteration.carry, out=buffers)
+        keys = update_keys(k, low_rank, dual, residual, bound, iteration.carry, iteration.cleans(i), spare=buffers[0])
         buffers = buffers[::-1]
         del low_rank, residual  # before the next pass asks for memory
     return keys, dual

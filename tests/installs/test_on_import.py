@@ -7,7 +7,7 @@ import pytest
     "code",
     [
         "import principal_attention, timm; print(timm.create_model('vit_tiny_patch16_224', depth=1).num_features)",
-        "import principal_attention._torchvision, torchvision; print(torchvision.ops.nms is not None, 192)",
+        "import principal_attention.installs.torchvision, torchvision; print(torchvision.ops.nms is not None, 192)",
     ],
 )
 def test_torchvision_imports_whatever_it_was_built_for(python, code):
@@ -29,7 +29,8 @@ def test_asking_for_a_module_does_not_spend_the_hook(python):
 def test_modules_that_are_not_there_stay_missing_and_other_errors_pass(python):
     code = (
         "import sys, principal_attention as pa\n"
-        "from principal_attention._on_import import _Finder, _torchvision\n"
+        "from principal_attention.installs.on_import import _Finder\n"
+        "from principal_attention.installs.torchvision import execute as _torchvision\n"
         "finder = _Finder({'no_such_module_here': _torchvision})\n"
         "assert finder.find_spec('no_such_module_here') is None\n"
         "def broken(module): raise RuntimeError('out of memory')\n"

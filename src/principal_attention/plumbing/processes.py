@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .errors import InputError
+from ..errors import InputError
 
 if TYPE_CHECKING:
     from accelerate import Accelerator

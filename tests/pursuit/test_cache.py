@@ -103,7 +103,7 @@ def test_old_tokens_are_not_copied_for_every_new_one(make):
 def test_a_call_that_fails_leaves_the_cache_as_it_was(make, monkeypatch):
     k, v = make(H, N, D)
     cache, pursuit = PursuitCache(), Pursuit(3, 0.3)
-    passes, attend = 0, pa.pursuit.attend
+    passes, attend = 0, pa.pursuit.rpc.attend
 
     def broken(*args, **options):
         nonlocal passes
@@ -115,7 +115,7 @@ def test_a_call_that_fails_leaves_the_cache_as_it_was(make, monkeypatch):
     for tokens in (slice(0, 9), slice(9, N)):
         # A first call that fails may be tried again with another batch; a later one with other numbers.
         heads = slice(0, H if len(cache) else H - 1)
-        monkeypatch.setattr(pa.pursuit, "attend", broken)
+        monkeypatch.setattr(pa.pursuit.rpc, "attend", broken)
         with pytest.raises(MemoryError):
             pa.rpc_attention(5 * k[heads, tokens], v[heads, tokens], pursuit=pursuit, is_causal=True, cache=cache)
         monkeypatch.undo()

@@ -1,0 +1,16 @@
+"""The names of the files that commands write, each said once.
+
+A run:          recipe.yaml  metrics.jsonl  records.jsonl  tensorboard/  checkpoints/  config.json  model.safetensors
+                and for texts tokenizer.json  data.sha256
+An evaluation:  evaluation.json  outcomes-RANK.jsonl  records.jsonl
+An analysis:    analysis.json  parts/  figures/  records.jsonl  index.html
+"""
+
+CARD, WEIGHTS = "config.json", "model.safetensors"  # of a model, in every folder that holds one
+RECIPE, METRICS, CHECKPOINTS, TENSORBOARD, DIGEST = (
+    "recipe.yaml", "metrics.jsonl", "checkpoints", "tensorboard", "data.sha256",
+)  # fmt: skip
+RECORDS = "records.jsonl"
+EVALUATION, OUTCOMES = "evaluation.json", "outcomes-{}.jsonl"
+ANALYSIS, PARTS, FIGURES = "analysis.json", "parts", "figures"
+PAGE = "index.html"
