@@ -22,10 +22,10 @@ import numpy as np
 import torch
 from scipy import stats
 
-from principal_attention.evaluation.images import Images
-from principal_attention.evaluation.subject import Subject
 from principal_attention.plumbing.files import read_jsonl, write_jsonl, write_text
 from principal_attention.report.tables import for_markdown as markdown
+from principal_attention.tasks.image_classes.examples import Images
+from principal_attention.tasks.image_classes.subject import ImageSubject
 from principal_attention.vision.corruptions import CORRUPTIONS, SEVERITIES, corrupt, made_textures, read_textures
 from principal_attention.vision.data import open_split
 
@@ -67,7 +67,7 @@ def compare(images: torch.Tensor, textures, pool) -> None:
             keep("alike", name, severity, **found)
 
 
-def classify(subject: Subject, images: Images, textures, pool) -> None:
+def classify(subject: ImageSubject, images: Images, textures, pool) -> None:
     """Top-1 of DeiT-tiny under ours and theirs, on the same images."""
     for name in CORRUPTIONS:
         if done("accuracy", name, SEVERITY):
@@ -226,7 +226,7 @@ def main() -> None:
     if "PRINCIPAL_DATA" not in os.environ:
         sys.exit("PRINCIPAL_DATA does not say where the data are; see the top of this file")
     data = Path(os.environ["PRINCIPAL_DATA"])
-    subject = Subject(f"timm:deit_tiny_patch16_224@{data / 'deit-tiny'}")
+    subject = ImageSubject(f"timm:deit_tiny_patch16_224@{data / 'deit-tiny'}")
     images = Images(open_split(str(data / "imagenet-val-2000")), subject.view, None)
     textures = read_textures(data / "frost")
     (batch,) = images.batches(max(MORE.values()), [0], 0)

@@ -28,6 +28,7 @@ from principal_attention.plumbing.files import read_jsonl, replacing
 from principal_attention.report.kernel_pca import layer_rows, metric_rows
 from principal_attention.report.tables import for_markdown
 from principal_attention.report.tracking import draw, read_track
+from principal_attention.tasks import kind_of
 
 DOCS, OUT = Path(__file__).parents[1] / "docs" / "results", Path("runs/kernel-pca")
 SEEDS = range(3)
@@ -116,9 +117,10 @@ def speed(data: Path) -> Lines:
     import numpy as np
     from sklearn.decomposition import KernelPCA
 
+    from principal_attention.adapt.named import ModelRef
     from principal_attention.analysis.capture import capture
-    from principal_attention.cli.analyze import open_inputs
     from principal_attention.kernel_pca import gram_spectrum
+    from principal_attention.tasks.kind import DataChoice
 
     model = f"timm:deit_tiny_patch16_224@{data / 'deit-tiny'}"
     source = str(data / "imagenet-val-2000")
@@ -126,7 +128,8 @@ def speed(data: Path) -> Lines:
     start = time.monotonic()
     principal("analyze", model, "--data", source, "--images", "100", "--out", str(OUT / "speed"))
     minutes = (time.monotonic() - start) / 60
-    inputs, keys = open_inputs(model, source, None, 4), []
+    ref, keys = ModelRef.of(model), []
+    inputs = kind_of(ref).inputs(ref, DataChoice(source), count=4, device="cpu")
     with torch.no_grad(), capture(inputs.network, lambda heads: keys.append(heads.keys.double())):
         for batch in inputs.batches(4, [0]):
             inputs.show(inputs.network, batch)

@@ -30,13 +30,14 @@ import torch
 import principal_attention as pa
 from pages import keep
 from principal_attention.evaluation.compare import paired
-from principal_attention.evaluation.perplexity import Protocol, token_losses
+from principal_attention.evaluation.suite import Rows
 from principal_attention.language.decode import Sampling, generate
 from principal_attention.language.experts import SparseExperts
 from principal_attention.language.load import build_language_model
 from principal_attention.language.model import LanguageModel
 from principal_attention.plumbing.files import read_jsonl
-from principal_attention.report.tables import Rows, for_markdown
+from principal_attention.report.tables import for_markdown
+from principal_attention.tasks.language_model.perplexity import Windows, token_losses
 
 DOCS, OUT = Path(__file__).parents[1] / "docs" / "results", Path("runs/language")
 SEEDS = range(3)
@@ -287,7 +288,7 @@ def _one_by_one(model: LanguageModel, text: torch.Tensor, positions: range) -> f
 
 def _together(model: LanguageModel, text: torch.Tensor, positions: range) -> float:
     start = time.perf_counter()
-    token_losses(model, text[:-1], text[1:], positions, Protocol("sliding", 256))
+    token_losses(model, text[:-1], text[1:], positions, Windows("sliding", 256))
     return time.perf_counter() - start
 
 

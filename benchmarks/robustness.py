@@ -20,12 +20,14 @@ from pathlib import Path
 
 import torch
 
-from principal_attention.evaluation.compare import Paired, case_by_case, paired, percent
-from principal_attention.evaluation.masking import check_masking
-from principal_attention.evaluation.outcomes import Outcomes
+from principal_attention.evaluation.compare import paired, percent
+from principal_attention.evaluation.outcomes import Outcomes, Result
+from principal_attention.evaluation.run import compare
 from principal_attention.plumbing.files import read_jsonl, write_text
-from principal_attention.report.evaluation import accuracy_rows, check_lines, corruption_tables, setting
+from principal_attention.report.evaluation import check_lines, tables
 from principal_attention.report.tables import for_markdown
+from principal_attention.tasks.classes import right
+from principal_attention.tasks.image_classes import KIND
 
 DOCS, OUT = Path(__file__).parents[1] / "docs" / "results", Path("runs/robustness")
 SEEDS = range(3)
@@ -48,6 +50,7 @@ CIFAR10 = (
 ADAPTIVE = (
     "--suite attacks --attacks pgd --eps 2/255 --gradients own,straight,infinite,transfer --limit 1000 --batch-size 100"
 )
+SUITES = KIND.suites
 NAMES = {"symvit": "SymViT", "rpc-symvit": "RPC-SymViT"}
 
 
@@ -83,18 +86,19 @@ def measure_deit(data: Path) -> None:
 
 def tell_deit() -> list[str]:
     records = read_jsonl(OUT / "deit-tiny" / "records.jsonl")
+    accuracies, corruptions = tables(records)
     commands = [f"    principal evaluate MODEL --data imagenet-val-2000 {options}" for options in DEIT]
     return [
         *head("DeiT-tiny: corruptions and attacks", "deit"), "",
         "timm's `deit_tiny_patch16_224` on 2,000 ImageNet validation images (two a class), attacks on stratified",
         "subsets sized to what they cost. Accuracies in % with Wilson's 95% interval; minutes are of one core.", "",
-        "## Clean images and attacks", "", for_markdown(accuracy_rows(records)), "",
+        "## Clean images and attacks", "", for_markdown(accuracies.rows), "",
         "What the protocols mean: [evaluation.md](../evaluation.md). An ε of `authors` is in normalised units, about",
         "4.4 times smaller than the same ε of `pixel`.", "",
         "Are the gradients to be trusted?", "",
-        *(f"- {line}" for line in check_lines(check_masking(Outcomes(OUT / "deit-tiny").results()))), "",
+        *(f"- {line}" for line in check_lines(records)), "",
         "## Corruptions", "", "Top-1 in %, made here, with ImageNet-C's photographs of frost.", "",
-        for_markdown(corruption_tables(records)[0][1]), "", "## Commands", "", *commands, "",
+        for_markdown(corruptions.rows), "", "## Commands", "", *commands, "",
     ]  # fmt: skip
 
 
@@ -109,32 +113,44 @@ def measure_cifar10(data: Path) -> None:
                          f"runs/cifar10/symvit-{seed}")  # fmt: skip
 
 
-def _pair(found: Paired) -> str:
-    p = f"p = {found.p:.3f}" if found.p >= 0.0005 else "p < 0.001"
-    return f"{100 * found.difference:+.1f} ({100 * found.low:+.1f} to {100 * found.high:+.1f}), {p}"
+def _pair(found: dict) -> str:
+    p = f"p = {found['p']:.3f}" if found["p"] >= 0.0005 else "p < 0.001"
+    return f"{100 * found['value']:+.1f} ({100 * found['low']:+.1f} to {100 * found['high']:+.1f}), {p}"
+
+
+def _told(record: dict) -> dict:
+    """What makes two comparisons of one case."""
+    of_one = ("model", "against", "value", "low", "high", "p", "only_ours", "only_theirs")
+    return {key: x for key, x in record.items() if key not in of_one}
+
+
+def _accuracy(results: list[Result], told: dict) -> float:
+    """Of the case that a comparison is about."""
+    (found,) = [r for r in results if all(told.get(key) == x for key, x in r.description.items())]
+    return float(right(found).mean())
 
 
 def tell_cifar10() -> list[str]:
     results = {(name, seed): Outcomes(OUT / f"{name}-{seed}").results() for name in NAMES for seed in SEEDS}
     rows = [["case", "setting", "images", *NAMES.values(), "difference (Student's 95%, over seeds)"]]
     alone = [["case", "setting", *(f"seed {seed}" for seed in SEEDS)]]
-    by_seed = [case_by_case(results["rpc-symvit", seed], results["symvit", seed]) for seed in SEEDS]
+    by_seed = [
+        compare("RPC-SymViT", SUITES, results["rpc-symvit", seed], "SymViT", results["symvit", seed]) for seed in SEEDS
+    ]
     means = []
     for pairs in zip(*by_seed, strict=True):
-        told = pairs[0][0]
-        values = {
-            name: [next(r for r in results[name, seed] if r.description == told).right.mean() for seed in SEEDS]
-            for name in NAMES
-        }
+        told = pairs[0]
+        assert all(_told(pair) == _told(told) for pair in pairs)
+        values = {name: [_accuracy(results[name, seed], told) for seed in SEEDS] for name in NAMES}
         apart = paired(values["rpc-symvit"], values["symvit"])
         if "severity" in told:
             means.append(apart.mean)
-        how = f"severity {told['severity']}" if "severity" in told else setting(told)
+        how = SUITES[told["suite"]].setting(told)
         rows.append([
             told["case"], how, str(told["n"]), *(percent(values[name]) for name in NAMES),
             f"{100 * apart.mean:+.1f} ({100 * apart.low:+.1f} to {100 * apart.high:+.1f}), {apart.verdict()}",
         ])  # fmt: skip
-        alone.append([told["case"], how, *(_pair(pair) for _, pair in pairs)])
+        alone.append([told["case"], how, *(_pair(pair) for pair in pairs)])
     adaptive = [["gradients of PGD, ε = 2/255", "RPC-SymViT"]]
     for kind in ("own", "straight", "infinite", "transfer", "worst"):
         found = [
@@ -145,14 +161,17 @@ def tell_cifar10() -> list[str]:
             and abs(r["eps"] - 2 / 255) < 1e-9
         ]
         adaptive.append([kind, percent(found)])
-    checks = {line for each in results.values() for line in check_lines(check_masking(each)) if line.startswith("!")}
+    checks = {
+        line for name in NAMES for seed in SEEDS
+        for line in check_lines(read_jsonl(OUT / f"{name}-{seed}" / "records.jsonl")) if line.startswith("!")
+    }  # fmt: skip
     return [
         *head("CIFAR-10: SymViT against RPC-SymViT under corruptions and attacks", "cifar10"), "",
         "The models of [cifar10.md](cifar10.md), three seeds each, on stratified subsets of the test images. Top-1 in",
         "%, mean ± standard deviation over seeds; differences are paired by seed.", "", for_markdown(rows), "",
         f"Over the corruptions RPC-SymViT differs by {100 * statistics.fmean(means):+.2f} points on average.", "",
         "## Adaptive attacks on RPC-SymViT", "", for_markdown(adaptive), "",
-        "`transfer` is made on the SymViT of the same seed; `worst` survives none of the four.", "",
+        "`transfer` is made on the SymViT of the same seed; `worst` counts an image as right only if it survives all four.", "",
         "Checks for masked gradients that did not pass: " + ("; ".join(sorted(checks)) or "none") + ".", "",
         "## Image by image", "",
         "RPC-SymViT minus SymViT of the same seed, on the same images: the difference in points with its 95% interval",

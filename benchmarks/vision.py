@@ -20,14 +20,14 @@ from pathlib import Path
 
 import torch
 
-from principal_attention.evaluation.accuracy import Accuracy, count
 from principal_attention.evaluation.compare import paired, percent
 from principal_attention.plumbing.files import read_jsonl, write_jsonl, write_text
 from principal_attention.plumbing.processes import Place
 from principal_attention.plumbing.records import record
-from principal_attention.recipes import read_recipe
+from principal_attention.tasks import read_recipe
+from principal_attention.tasks.classes import Accuracy, count
+from principal_attention.tasks.image_classes.training import ImageTask
 from principal_attention.training.batches import evaluation_loader
-from principal_attention.training.images import ImageTask
 from principal_attention.vision.data import stack
 from principal_attention.vision.models.vit import count_parameters, read_model
 from principal_attention.vision.pixels import OnPixels, gaussian_noise

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+pytest_plugins = ["small_world", "small_runs"]  # fixtures that tests of several folders share
+
 
 @pytest.fixture(autouse=True)
 def _seed():

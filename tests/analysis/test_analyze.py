@@ -8,17 +8,17 @@ from transformers import BertConfig, BertModel, GPT2Config, GPT2Model, PreTraine
 from typer.testing import CliRunner
 
 from principal_attention.analysis import run as analysis_run
-from principal_attention.analysis.images import ImageInputs
-from principal_attention.analysis.run import Options, analyze
+from principal_attention.analysis.run import AnalysisOptions, analyze
 from principal_attention.cli.app import app
 from principal_attention.errors import InputError
-from principal_attention.evaluation.images import Images
-from principal_attention.evaluation.subject import Subject
 from principal_attention.language.config import LanguageConfig
 from principal_attention.language.folder import write_language_model
 from principal_attention.language.model import LanguageModel
 from principal_attention.language.texts import open_split as open_texts
 from principal_attention.language.vocabulary import count_words, size_of
+from principal_attention.tasks.image_classes.analysis import ImageInputs
+from principal_attention.tasks.image_classes.examples import Images
+from principal_attention.tasks.image_classes.subject import ImageSubject
 from principal_attention.vision.data import open_split
 from principal_attention.vision.models.classifier import Classifier
 from principal_attention.vision.models.load import build_classifier
@@ -117,12 +117,12 @@ def test_records_say_what_pins_a_number_down(models, tmp_path):
 
 
 def inputs(folder, count):
-    subject = Subject(str(folder))
+    subject = ImageSubject(str(folder))
     return ImageInputs(subject, Images(open_split("digits"), subject.view, None), "digits/test", count)
 
 
 def test_an_analysis_that_was_killed_goes_on_and_finds_the_same(models, tmp_path, monkeypatch):
-    whole = analyze(inputs(models["symvit"], 5), tmp_path / "whole", Options(batch_size=2))
+    whole = analyze(inputs(models["symvit"], 5), tmp_path / "whole", AnalysisOptions(batch_size=2))
     done, original = [], analysis_run._batch
 
     def killed(*args):
@@ -133,12 +133,12 @@ def test_an_analysis_that_was_killed_goes_on_and_finds_the_same(models, tmp_path
 
     monkeypatch.setattr(analysis_run, "_batch", killed)
     with pytest.raises(KeyboardInterrupt):
-        analyze(inputs(models["symvit"], 5), tmp_path / "killed", Options(batch_size=2))
+        analyze(inputs(models["symvit"], 5), tmp_path / "killed", AnalysisOptions(batch_size=2))
     (tmp_path / "killed" / "parts" / "00001.safetensors").write_bytes(b"half a file")
     monkeypatch.setattr(analysis_run, "_batch", original)
-    assert analyze(inputs(models["symvit"], 5), tmp_path / "killed", Options(batch_size=2)) == whole
+    assert analyze(inputs(models["symvit"], 5), tmp_path / "killed", AnalysisOptions(batch_size=2)) == whole
     # more images later: only the batch that was not whole is measured again
-    more = analyze(inputs(models["symvit"], 6), tmp_path / "killed", Options(batch_size=2))
+    more = analyze(inputs(models["symvit"], 6), tmp_path / "killed", AnalysisOptions(batch_size=2))
     assert {r["n"] for r in more} == {6}
 
 
@@ -168,7 +168,7 @@ def test_every_layer_must_be_seen_once(models, tmp_path):
 
 def test_the_size_of_batches_changes_nothing(models, tmp_path):
     one, three = (
-        analyze(inputs(models["symvit"], 5), tmp_path / str(size), Options(batch_size=size)) for size in (1, 3)
+        analyze(inputs(models["symvit"], 5), tmp_path / str(size), AnalysisOptions(batch_size=size)) for size in (1, 3)
     )
     for a, b in zip(one, three, strict=True):
         assert (a["case"], a["metric"], a["null"]) == (b["case"], b["metric"], b["null"])
@@ -232,7 +232,7 @@ def test_a_language_model_of_ours_is_analysed_like_any_other(words, tmp_path):
         (("nowhere", "--data", "digits"), "expected timm:NAME@weights, hf:FOLDER or the folder of a finished run"),
         (("{symvit}", "--data", "/nowhere"), "there is nothing at /nowhere"),
         (("{symvit}",), "--data is missing"),
-        (("{symvit}", "--data", "digits", "--pack", 64), "--pack and --column are for texts"),
+        (("{symvit}", "--data", "digits", "--pack", 64), "--pack is an option of language models and text classifiers"),
         (("hf:{bert}", "--data", "{texts}", "--column", "label"), "expected texts"),
         (("hf:{bert}", "--data", "{texts}", "--pack", 400), "less than the 400 tokens of one piece"),
         (("hf:{bert}", "--data", "{texts}", "--prefixes", "8"), "layer 0 is not causal"),

@@ -6,8 +6,9 @@ import pytest
 import yaml
 
 from principal_attention.errors import InputError
-from principal_attention.recipes import list_recipes, read_recipe, write_recipe
+from principal_attention.recipes import list_recipes, write_recipe
 from principal_attention.recipes.files import BUILT_IN
+from principal_attention.tasks import read_recipe
 
 SMALL = {"model": {"name": "symvit_tiny_patch16_224"}, "data": {"source": "digits"}}
 

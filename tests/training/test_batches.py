@@ -10,7 +10,7 @@ import pytest
 
 from principal_attention.errors import InputError
 from principal_attention.plumbing.processes import Place
-from principal_attention.training.batches import Plan, evaluation_loader, training_loader
+from principal_attention.training.batches import BatchPlan, evaluation_loader, training_loader
 
 
 @dataclass
@@ -45,7 +45,7 @@ def loaded(plan, steps, world=1, accumulate=1, **options):
 
 
 def test_an_epoch_has_each_example_once_in_another_order():
-    plan = Plan(examples=20, batch_size=4, seed=1)
+    plan = BatchPlan(examples=20, batch_size=4, seed=1)
     first, second = ([key for step in range(e * 5, e * 5 + 5) for key in plan.shard(step, 0, 1)] for e in (0, 1))
     assert sorted(index for index, _ in first) == sorted(index for index, _ in second) == list(range(20))
     assert [index for index, _ in first] != [index for index, _ in second]
@@ -54,14 +54,14 @@ def test_an_epoch_has_each_example_once_in_another_order():
 
 
 def test_an_incomplete_last_batch_is_left_out():
-    assert Plan(examples=23, batch_size=4).epoch_steps == 5
+    assert BatchPlan(examples=23, batch_size=4).epoch_steps == 5
     with pytest.raises(InputError, match="batch_size is 4 and there are 3 training examples"):
-        Plan(examples=3, batch_size=4)
+        BatchPlan(examples=3, batch_size=4)
 
 
 def test_texts_of_like_length_come_together_and_short_ones_not_first():
     lengths = tuple(np.random.default_rng(0).integers(1, 60, size=1000).tolist())
-    plan = Plan(examples=1000, batch_size=10, lengths=lengths)
+    plan = BatchPlan(examples=1000, batch_size=10, lengths=lengths)
     epochs = [
         [[index for index, _ in plan.shard(step, 0, 1)] for step in range(e * 100, e * 100 + 100)] for e in (0, 1)
     ]
@@ -76,7 +76,7 @@ def test_texts_of_like_length_come_together_and_short_ones_not_first():
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 4, 6, 12])
 def test_parts_make_up_the_batch_and_partners_of_mixup_stay_together(parts):
-    plan = Plan(examples=50, batch_size=12, seed=3)
+    plan = BatchPlan(examples=50, batch_size=12, seed=3)
     whole = plan.shard(2, 0, 1)
     shards = [plan.shard(2, part, parts) for part in range(parts)]
     assert Counter(key for shard in shards for key in shard) == Counter(whole)
@@ -89,7 +89,7 @@ def test_parts_make_up_the_batch_and_partners_of_mixup_stay_together(parts):
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize(("world", "accumulate"), [(1, 1), (2, 1), (1, 2), (2, 3)])
 def test_a_step_is_the_same_set_for_any_number_of_processes(streaming, world, accumulate):
-    plan = Plan(examples=30, batch_size=12, repeats=2, shuffle=not streaming)
+    plan = BatchPlan(examples=30, batch_size=12, repeats=2, shuffle=not streaming)
     options = dict(examples=Numbers(30, streaming))
     found = loaded(plan, range(5), world, accumulate, **options)
     for step in range(5):
@@ -99,20 +99,20 @@ def test_a_step_is_the_same_set_for_any_number_of_processes(streaming, world, ac
 
 @pytest.mark.parametrize("streaming", [False, True])
 def test_a_loader_can_begin_at_any_step(streaming):
-    plan = Plan(examples=30, batch_size=4, shuffle=not streaming)
+    plan = BatchPlan(examples=30, batch_size=4, shuffle=not streaming)
     options = dict(examples=Numbers(30, streaming), shuffle_buffer=10)
     (whole,), (rest,) = loaded(plan, range(20), **options), loaded(plan, range(9, 20), **options)
     assert rest == whole[9:]
 
 
 def test_workers_of_a_stream_take_turns():
-    plan = Plan(examples=32, batch_size=4, shuffle=False)
+    plan = BatchPlan(examples=32, batch_size=4, shuffle=False)
     alone, shared = (loaded(plan, range(16), examples=Numbers(32, True), workers=w) for w in (0, 2))
     assert alone == shared
 
 
 def test_a_stream_is_shuffled_anew_each_epoch():
-    plan = Plan(examples=40, batch_size=40, shuffle=False)
+    plan = BatchPlan(examples=40, batch_size=40, shuffle=False)
     (found,) = loaded(plan, range(2), examples=Numbers(40, True), shuffle_buffer=20)
     first, second = ([x for x, _ in batch] for batch in found)
     assert sorted(first) == sorted(second) == list(range(40))
@@ -120,14 +120,14 @@ def test_a_stream_is_shuffled_anew_each_epoch():
 
 
 def test_a_stream_that_ends_early_says_how_long_it_is():
-    plan = Plan(examples=40, batch_size=4, shuffle=False)
+    plan = BatchPlan(examples=40, batch_size=4, shuffle=False)
     (found,) = loaded(plan, range(10), examples=Numbers(30, True))
     assert isinstance(found[-1], InputError)
     assert "the stream ended after 30 examples and 40 were expected: set data.length=30" in str(found[-1])
 
 
 def test_repeated_augmentation_brings_an_image_several_times_into_a_batch():
-    plan = Plan(examples=24, batch_size=6, repeats=3)
+    plan = BatchPlan(examples=24, batch_size=6, repeats=3)
     for step in range(plan.epoch_steps):
         keys = plan.shard(step, 0, 1)
         assert set(Counter(index for index, _ in keys).values()) == {3}
@@ -151,4 +151,4 @@ def test_evaluation_has_each_example_in_exactly_one_process(streaming, world):
 
 def test_a_batch_that_does_not_divide_is_refused():
     with pytest.raises(InputError, match="batch_size is 10; expected a multiple of 4, 2 processes times"):
-        loaded(Plan(examples=20, batch_size=10), range(2), world=2, accumulate=2)
+        loaded(BatchPlan(examples=20, batch_size=10), range(2), world=2, accumulate=2)

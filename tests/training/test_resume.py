@@ -9,8 +9,7 @@ import pytest
 
 from principal_attention.errors import InputError, TrainingError
 from principal_attention.plumbing.files import read_jsonl
-from principal_attention.recipes import read_recipe
-from principal_attention.training import train
+from principal_attention.tasks import read_recipe, train
 from runs import QUICK, class_folders
 
 

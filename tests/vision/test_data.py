@@ -118,7 +118,7 @@ def test_a_split_that_numbers_its_classes_otherwise_is_renumbered_by_name(table,
     _, held = open_splits(str(tmp_path))
     assert [read(held, i)[1] for i in range(3)] == [2, 1, 0]
     table(6).cast_column("label", datasets.ClassLabel(names=["a", "b", "x"])).to_parquet(tmp_path / "test.parquet")
-    with pytest.raises(InputError, match="the split test has a class 'x' that train does not have"):
+    with pytest.raises(InputError, match="the split test has a class 'x'; expected some of"):
         open_splits(str(tmp_path))
 
 

@@ -6,14 +6,14 @@ from typing import NamedTuple, Protocol
 from torch import Tensor, nn
 
 
-class Batch(NamedTuple):
+class Shown(NamedTuple):
     number: int
     examples: list[int]  # numbers in the data, which random numbers depend on
     given: dict[str, Tensor]
 
-    def only(self, rows: Sequence[int]) -> "Batch":
+    def only(self, rows: Sequence[int]) -> "Shown":
         given = {name: tensor[list(rows)] for name, tensor in self.given.items()}
-        return Batch(self.number, [self.examples[row] for row in rows], given)
+        return Shown(self.number, [self.examples[row] for row in rows], given)
 
 
 class Inputs(Protocol):
@@ -23,6 +23,7 @@ class Inputs(Protocol):
     data: str
     unit: str  # what an example is called
     network: nn.Module
+    robustify: str | None  # the RPC-Attention it holds, in the words of --robustify
     examples: list[int]  # their numbers in the data, in the order of the batches
 
     def __len__(self) -> int: ...
@@ -30,9 +31,9 @@ class Inputs(Protocol):
     def fingerprint(self) -> str:
         """Of the examples: others of the same name have another."""
 
-    def batches(self, size: int, wanted: Sequence[int]) -> Iterator[Batch]: ...
+    def batches(self, size: int, wanted: Sequence[int]) -> Iterator[Shown]: ...
 
-    def show(self, network: nn.Module, batch: Batch) -> None: ...
+    def show(self, network: nn.Module, batch: Shown) -> None: ...
 
     def untrained(self, seed: int, turn: int) -> nn.Module:
         """The same network at its initialisation, of which there are several."""

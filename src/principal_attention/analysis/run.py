@@ -1,7 +1,7 @@
-"""`principal analyze`: every head on every example, a file a batch, so that a stopped analysis goes on where it was."""
+"""An analysis: every head on every example, a file a batch, so that a stopped one goes on where it was."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,15 +17,14 @@ from torch import nn
 from ..errors import InputError
 from ..plumbing.files import replacing, write_jsonl, write_text
 from ..plumbing.fingerprints import fingerprint
-from ..plumbing.layout import RECORDS
+from ..plumbing.layout import ANALYSIS, PARTS, RECORDS
 from ..plumbing.processes import cores
 from .capture import capture
 from .heads import Heads
-from .inputs import Batch, Inputs
+from .inputs import Inputs, Shown
 from .measure import NULLS, Measured, measure
 from .summary import Part, Summary
 
-SETTINGS = "analysis.json"
 CAUSAL = (
     "layer {0} is causal: every query sees other keys, so there is no one g(k) and no one Gram matrix, and Theorem 1 "
     "does not cover it; --prefixes {1},{2} looks at single rows with the keys they see (--pack makes texts longer)"
@@ -34,19 +33,24 @@ INITIALISATIONS = 3  # of the untrained network, dealt to the examples in turn
 
 
 @dataclass(frozen=True)
-class Options:
+class AnalysisOptions:
     batch_size: int = 8
     seed: int = 0
     prefixes: tuple[int, ...] = ()  # of causal heads, how many keys
 
 
 def analyze(
-    inputs: Inputs, folder: Path, options: Options | None = None, *, progress: Progress | None = None
+    inputs: Inputs,
+    folder: Path,
+    options: AnalysisOptions | None = None,
+    *,
+    facts: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
-    """Measure what is not yet measured in the folder, and return the records of all of it."""
-    options = options or Options()
+    """Measure what is not yet measured in the folder, and return the records of all of it; `facts` go into each."""
+    options = options or AnalysisOptions()
     size = options.batch_size
-    files = [folder / "parts" / f"{number:05}.safetensors" for number in range(-(-len(inputs) // size))]
+    files = [folder / PARTS / f"{number:05}.safetensors" for number in range(-(-len(inputs) // size))]
     _check_folder(folder, inputs, options)
     expected = [inputs.examples[n * size : (n + 1) * size] for n in range(len(files))]
     left = [n for n, file in enumerate(files) if _examples(file) != expected[n]]
@@ -64,6 +68,8 @@ def analyze(
     for layers in _groups(files):
         summary = Summary(options.seed).add(_read(file, layers) for file in files)
         records += summary.records(inputs.name, inputs.data)
+    pinned = {**(facts or {}), **({"robustify": inputs.robustify} if inputs.robustify else {})}
+    records = [each | pinned for each in records]
     if not records:
         longest = max(options.prefixes, default=0)
         raise InputError(f"no sequence has the {longest} tokens that --prefixes asks for")
@@ -71,7 +77,7 @@ def analyze(
     return records
 
 
-def _settings(inputs: Inputs, options: Options) -> dict[str, Any]:
+def _settings(inputs: Inputs, options: AnalysisOptions) -> dict[str, Any]:
     return {
         "model": inputs.name, "weights": fingerprint(inputs.network), "data": inputs.data,
         "contents": inputs.fingerprint(), "seed": options.seed, "batch_size": options.batch_size,
@@ -79,14 +85,14 @@ def _settings(inputs: Inputs, options: Options) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _write_settings(folder: Path, inputs: Inputs, options: Options) -> None:
-    if not (folder / SETTINGS).exists():
-        write_text(folder / SETTINGS, json.dumps(_settings(inputs, options), indent=1))
+def _write_settings(folder: Path, inputs: Inputs, options: AnalysisOptions) -> None:
+    if not (folder / ANALYSIS).exists():
+        write_text(folder / ANALYSIS, json.dumps(_settings(inputs, options), indent=1))
 
 
-def _check_folder(folder: Path, inputs: Inputs, options: Options) -> None:
+def _check_folder(folder: Path, inputs: Inputs, options: AnalysisOptions) -> None:
     """A folder holds one analysis, of more and more examples."""
-    path = folder / SETTINGS
+    path = folder / ANALYSIS
     if not path.exists():
         return
     try:
@@ -101,7 +107,9 @@ def _check_folder(folder: Path, inputs: Inputs, options: Options) -> None:
             )
 
 
-def _batch(inputs: Inputs, networks: Sequence[nn.Module], batch: Batch, options: Options, pool: Executor) -> Part:
+def _batch(
+    inputs: Inputs, networks: Sequence[nn.Module], batch: Shown, options: AnalysisOptions, pool: Executor
+) -> Part:
     """The model on all examples, and each untrained network on those whose turn it is."""
     part = Part(batch.examples, {}, {})
     start = batch.number * options.batch_size
@@ -130,7 +138,7 @@ def _batch(inputs: Inputs, networks: Sequence[nn.Module], batch: Batch, options:
 
 
 def _measured(
-    heads: Heads, examples: Sequence[int], options: Options, with_nulls: bool, pool: Executor
+    heads: Heads, examples: Sequence[int], options: AnalysisOptions, with_nulls: bool, pool: Executor
 ) -> Iterator[tuple[slice, int, Measured]]:
     """The parts of a batch, measured side by side: which rows, which prefix (0: all), and what was found."""
     if heads.causal and not options.prefixes:

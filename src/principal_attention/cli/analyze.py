@@ -1,31 +1,51 @@
 """`principal analyze`: a model's heads are measured and judged; a table, figures and a page say how."""
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import torch
-from rich.console import Console
-
-from ..analysis.inputs import Inputs
-from ..analysis.run import Options, analyze
-from ..analysis.verdicts import judge
+from ..adapt.named import ModelRef
+from ..adapt.spec import Robustify
 from ..errors import InputError
-from ..evaluation.identity import check_finished
-from ..language.kind import reads_text
-from ..plumbing.progress import make_progress
-from ..report.kernel_pca import RANGE, metric_rows, verdict_lines, write_report
-from ..report.tables import for_terminal
-from .options import parse
+from ..plumbing.sections import Section, split_words
+from ..tasks import Kind, kind_of
+from ..tasks.kind import DataChoice
+from .options import Offers, pick, refuse_others, written
+
+if TYPE_CHECKING:
+    from ..analysis.inputs import Inputs
+
+
+def sections(kind: Kind) -> Iterator[tuple[str, type[Section]]]:
+    """What `principal analyze` has options for."""
+    yield "", kind.analysis_options
 
 
 def run_analyze(
-    model: str, out: Path | None, *, data: str | None, split: str | None, column: str | None, count: int,
-    pack: int | None, prefixes: str, batch_size: int, seed: int,
+    model: str, out: Path | None, *, data: str | None, split: str | None, count: int, prefixes: str, batch_size: int,
+    seed: int, robustify: str | None, given: Mapping[str, Any], offers: Offers,
 ) -> None:  # fmt: skip
-    options = Options(batch_size, seed, _lengths(prefixes))
-    inputs = open_inputs(model, data, split, count, column=column, pack=pack)
+    lengths = _lengths(prefixes)
+    ref = ModelRef.of(model, Robustify.parse(robustify) if robustify else None)
+    ref.check_finished()
+    kind = kind_of(ref)
+    own = written(given)
+    refuse_others(offers, own, kind, model)
+    inputs = open_inputs(kind, ref, DataChoice(data, split, pick(kind.analysis_options, own)), count)
+
+    from rich.console import Console
+
+    from ..analysis.run import AnalysisOptions, analyze
+    from ..analysis.verdicts import judge
+    from ..plumbing.layout import RECORDS
+    from ..plumbing.progress import make_progress
+    from ..report.kernel_pca import RANGE, metric_rows, verdict_lines, write_report
+    from ..report.tables import for_terminal
+
     folder = out or Path("runs") / f"analyze-{inputs.name}"
+    options = AnalysisOptions(batch_size, seed, lengths)
     with make_progress() as bar:
-        records = analyze(inputs, folder, options, progress=bar)
+        records = analyze(inputs, folder, options, facts={"task": kind.name}, progress=bar)
     verdicts = judge(records)
     page = write_report(folder, records, verdicts, unit=inputs.unit)
     console = Console()
@@ -33,36 +53,22 @@ def run_analyze(
     shown = [[cell for number, cell in enumerate(row) if number != RANGE] for row in metric_rows(records)]
     console.print(for_terminal(shown, title))
     console.print("\n".join(verdict_lines(verdicts)), highlight=False, markup=False)
-    console.print(
-        f"page: {page}\nevery head: {folder / 'records.jsonl'}", highlight=False, markup=False, soft_wrap=True
-    )
+    console.print(f"page: {page}\nevery head: {folder / RECORDS}", highlight=False, markup=False, soft_wrap=True)
 
 
-def open_inputs(
-    model: str, data: str | None, split: str | None, count: int, *, column: str | None = None, pack: int | None = None
-) -> Inputs:
-    check_finished(model)
+def open_inputs(kind: Kind, ref: ModelRef, choice: DataChoice, count: int) -> "Inputs":
+    import torch
+
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    if reads_text(model):
-        from ..analysis.texts import TextInputs
-        from .evaluate_texts import open_texts
-
-        found, name = open_texts(model, labelled=False, data=data, split=split, column=column)
-        return TextInputs(model, found.texts, name, count=count, pack=pack, device=device)
-    if pack is not None or column is not None:
-        raise InputError(f"--pack and --column are for texts, and {model} looks at images")
-    from ..analysis.images import ImageInputs
-    from ..evaluation.subject import Subject
-    from .evaluate_images import open_images
-
-    subject = Subject(model, device)
-    images, name = open_images(subject, model, data, split)
-    return ImageInputs(subject, images, name, count)
+    inputs = kind.inputs(ref, choice, count=count, device=device)
+    if inputs is None:
+        raise InputError(f"{ref.given} is one of {kind.title}, whose heads are not analysed")
+    return inputs
 
 
 def _lengths(text: str) -> tuple[int, ...]:
     try:
-        found = tuple(sorted({int(word) for word in parse(text)}))
+        found = tuple(sorted({int(word) for word in split_words(text)}))
     except ValueError as wrong:
         raise InputError(f"--prefixes is {text}; expected numbers of tokens, as 64,128") from wrong
     if any(length < 2 for length in found):

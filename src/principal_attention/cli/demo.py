@@ -6,42 +6,32 @@ import os
 import threading
 import time
 from concurrent.futures import Future, ProcessPoolExecutor
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
 from ..errors import InputError
 from ..evaluation.compare import paired, percent
-from ..plumbing.files import read_jsonl, write_jsonl, write_text
-from ..plumbing.layout import RECIPE, RECORDS
+from ..plumbing.files import read_jsonl, write_jsonl
+from ..plumbing.layout import METRICS, RECORDS
 from ..plumbing.processes import cores
 from ..plumbing.progress import make_progress
-from ..plumbing.records import record
-from ..recipes import ImageRecipe, read_recipe
 from ..report.demo import write_page
-from ..training import train
-from ..training.batches import Plan
-from ..training.images import ImageTask
-from ..vision.attacks import attack
-from ..vision.data import open_splits, stack
-from ..vision.pixels import OnPixels, gaussian_noise
-
-MODELS = {"SymViT": "digits/symvit", "RPC-SymViT": "digits/rpc_symvit"}
-BASELINE, OURS = MODELS
-SIGMA, EPS, STEPS = 0.25, 0.1, 20  # of the grey range; ours, so that the baseline neither holds nor collapses
-CASES = {  # case: suite, how the page and the table call it
-    "validation": ("clean", "clean"),
-    "gaussian_noise": ("corruptions", f"noise σ {SIGMA}"),
-    "fgsm": ("attacks", f"FGSM ε {EPS}"),
-    "pgd": ("attacks", f"PGD ε {EPS}"),
-}
-SHOWN = 10  # images on the page
+from ..tasks.image_classes.demo import (
+    BASELINE,
+    CASES,
+    MODELS,
+    OURS,
+    SAMPLES,
+    demo_recipe,
+    demo_steps,
+    run_job,
+    steps_done,
+)
 
 
 def run_demo(out: Path, *, seeds: int) -> None:
@@ -55,8 +45,8 @@ def run_demo(out: Path, *, seeds: int) -> None:
     _print_table(rows, seeds)
     page = write_page(
         out, rows, models=list(MODELS), seeds=seeds, verdict=verdict(rows),
-        curves={(name, seed): read_jsonl(folder / "metrics.jsonl") for name, seed, folder in jobs},
-        samples={name: json.loads((folder / "samples.json").read_text()) for name, seed, folder in jobs if seed == 0},
+        curves={(name, seed): read_jsonl(folder / METRICS) for name, seed, folder in jobs},
+        samples={name: json.loads((folder / SAMPLES).read_text()) for name, seed, folder in jobs if seed == 0},
     )  # fmt: skip
     Console().print(f"{(time.monotonic() - started) / 60:.1f} minutes; look at {page}", highlight=False, soft_wrap=True)
 
@@ -64,17 +54,17 @@ def run_demo(out: Path, *, seeds: int) -> None:
 def _run_all(jobs: list[tuple[str, int, Path]]) -> None:
     """Train and attack, one process a core; the bar counts everybody's steps."""
     processes = min(cores(), len(jobs))
-    total = sum(_steps(_recipe(name, seed)) for name, seed, _ in jobs)
+    total = sum(demo_steps(demo_recipe(name, seed)) for name, seed, _ in jobs)
     context = multiprocessing.get_context("spawn")
     with (
         make_progress() as bar,
         ProcessPoolExecutor(processes, context, _limit, (max(1, cores() // processes),)) as pool,
     ):
         task = bar.add_task("training and attacking", total=total, note="")
-        futures: list[Future[None]] = [pool.submit(_job, *job) for job in jobs]
+        futures: list[Future[None]] = [pool.submit(run_job, *job) for job in jobs]
         try:
             while not all(future.done() for future in futures):
-                done = sum(_reached(folder) for _, _, folder in jobs)
+                done = sum(steps_done(folder) for _, _, folder in jobs)
                 finished = sum(future.done() for future in futures)
                 bar.update(task, completed=done, note=f"{finished} of {len(jobs)} models done")
                 if any(future.done() and future.exception() for future in futures):
@@ -97,61 +87,6 @@ def _follow_the_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)
-
-
-def _recipe(name: str, seed: int) -> ImageRecipe:
-    recipe = read_recipe(MODELS[name], [f"seed={seed}", f"name={name}"])
-    assert isinstance(recipe, ImageRecipe)
-    return recipe
-
-
-def _steps(recipe: ImageRecipe) -> int:
-    examples = open_splits(recipe.data.source)[0].length
-    assert examples is not None
-    return Plan(examples, recipe.training.batch_size).epoch_steps * recipe.schedule.epochs
-
-
-def _reached(folder: Path) -> int:
-    lines = read_jsonl(folder / "metrics.jsonl")
-    return max((line["step"] for line in lines), default=0)
-
-
-def _job(name: str, seed: int, folder: Path) -> None:
-    """One model of one seed: train it unless that was done, then corrupt and attack what it is tested on."""
-    recipe = _recipe(name, seed)
-    if (folder / "samples.json").exists():
-        if read_recipe(folder) != recipe:
-            raise InputError(f"{folder} holds another version's run: remove it, or choose another --out")
-        return
-    silent = Progress(console=Console(file=StringIO()))
-    train(recipe, folder, resume=(folder / RECIPE).exists(), progress=silent, tensorboard=False)
-    task = ImageTask(recipe.model_copy(update={"model": None, "init_from": str(folder)}))
-    view = task.classifier.view
-    model = OnPixels(task.model, view.mean, view.std)
-    held = stack([task.held[index, index] for index in range(len(task.held))])
-    assert not isinstance(held, InputError)
-    images, labels = held
-    images = model.pixels(images)
-    altered = {
-        "validation": images,
-        "gaussian_noise": gaussian_noise(images, SIGMA),
-        "fgsm": attack("fgsm", model, images, labels, eps=EPS),
-        "pgd": attack("pgd", model, images, labels, eps=EPS, steps=STEPS),
-    }
-    with torch.inference_mode():
-        predicted = {case: model(changed).argmax(-1) for case, changed in altered.items()}
-    budget = {"gaussian_noise": {"sigma": SIGMA}, "fgsm": {"eps": EPS}, "pgd": {"eps": EPS, "steps": STEPS}}
-    write_jsonl(folder / RECORDS, [
-        record(name, suite, case, "top1", (predicted[case] == labels).double().mean().item(), n=len(labels), seed=seed,
-               protocol="pixel", **budget.get(case, {}))
-        for case, (suite, _) in CASES.items()
-    ])  # fmt: skip
-    samples = {
-        "labels": labels[:SHOWN].tolist(),
-        "images": {case: changed[:SHOWN, 0].tolist() for case, changed in altered.items()},
-        "predicted": {case: found[:SHOWN].tolist() for case, found in predicted.items()},
-    }
-    write_text(folder / "samples.json", json.dumps(samples))
 
 
 def summarise(records: list[dict[str, Any]]) -> list[dict[str, Any]]:

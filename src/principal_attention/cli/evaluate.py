@@ -1,80 +1,95 @@
-"""`principal evaluate`: options become cases, cases become tables."""
+"""`principal evaluate`: options become cases, cases become records, records become tables."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import torch
-from accelerate import Accelerator
-from accelerate.utils import InitProcessGroupKwargs
-from rich.console import Console
-
+from ..adapt.named import ModelRef
+from ..adapt.spec import Robustify
 from ..errors import InputError
-from ..evaluation.compare import case_by_case
-from ..evaluation.identity import check_finished
-from ..evaluation.outcomes import Outcomes, Result, read_settings
-from ..evaluation.run import evaluate
-from ..language.kind import reads_text
-from ..plumbing.progress import make_progress
-from ..report.evaluation import comparison_rows
-from ..report.tables import for_terminal
-from .options import IMAGES, TEXTS, parse
-from .plan import Plan
-
-LISTS = ("suite", "corruptions", "severities", "attacks", "eps", "eps_l2", "eps_l1", "gradients")  # with commas
+from ..plumbing.sections import Section, check_names, split_words
+from ..tasks import Kind, kind_of
+from ..tasks.kind import DataChoice
+from .options import Offers, pick, refuse_others, written
 
 
-def run_evaluate(
-    model: str, out: Path | None, against: Path | None, batch_size: int, given: Mapping[str, str | None], **options: Any
-) -> None:
-    """`given` are the names of the options that a person wrote, and which models each is for, where not for all."""
-    check_finished(model)
-    for name in LISTS:
-        options[name] = parse(options[name])
-    if against is not None:
-        read_settings(against)
+def sections(kind: Kind) -> Iterator[tuple[str, type[Section]]]:
+    """What `principal evaluate` has options for."""
+    yield "", kind.data_options
+    for suite in kind.suites.values():
+        yield suite.name, suite.options
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a person asked for that does not depend on the kind of model."""
+
+    model: str
+    suite: str | None
+    data: str | None
+    split: str | None
+    limit: int | None
+    batch_size: int
+    seed: int
+    robustify: str | None
+    out: Path | None
+    against: Path | None
+
+
+def run_evaluate(asked: Request, given: Mapping[str, Any], offers: Offers) -> None:
+    ref = ModelRef.of(asked.model, Robustify.parse(asked.robustify) if asked.robustify else None)
+    ref.check_finished()
+    kind = kind_of(ref)
+    suites = _suites(kind, asked.suite)
+    if asked.against is not None and not any(kind.suites[name].comparable for name in suites):
+        raise InputError(f"--against compares examples one by one, which --suite {','.join(suites)} does not allow")
+    own = written(given)
+    refuse_others(offers, own, kind, asked.model, suites)
+    choice = DataChoice(asked.data, asked.split, pick(kind.data_options, own))
+    options = {name: pick(kind.suites[name].options, own) for name in suites}
+    _measure(ref, kind, choice, options, asked)
+
+
+def _suites(kind: Kind, given: str | None) -> list[str]:
+    names = kind.default_suites if given is None else [kind.aliases.get(name, name) for name in split_words(given)]
+    return check_names(names, list(kind.suites), f"suite of {kind.title}")
+
+
+def _measure(ref: ModelRef, kind: Kind, choice: DataChoice, options: Mapping[str, Any], asked: Request) -> None:
+    import torch
+    from accelerate import Accelerator
+    from accelerate.utils import InitProcessGroupKwargs
+    from rich.console import Console
+
+    from ..evaluation.outcomes import read_settings
+    from ..evaluation.run import evaluate
+    from ..evaluation.suite import Bench
+    from ..plumbing.progress import make_progress
+    from ..report.evaluation import show
+
+    if asked.against is not None:
+        read_settings(asked.against)
     patient = InitProcessGroupKwargs(timeout=timedelta(days=30))  # one process may have long work when another has none
     accelerator = Accelerator(cpu=not torch.cuda.is_available(), kwargs_handlers=[patient])
-    plan = _plan(model, accelerator.device, batch_size, given, **options)
-    folder = out or Path("runs") / f"evaluate-{plan.subject.name}"
+    subject = kind.subject(ref, accelerator.device)
+    bench = Bench(
+        subject, accelerator.device, lambda: kind.open_data(subject, ref, choice), choice.source, asked.limit,
+        asked.batch_size, asked.seed,
+    )  # fmt: skip
+    groups = [group for name, chosen in options.items() for group in kind.suites[name].groups(bench, chosen)]
+    folder = asked.out or Path("runs") / f"evaluate-{subject.name}"
     first = accelerator.is_main_process
     with make_progress() as bar:
         found = evaluate(
-            plan.subject, plan.groups, folder, summarise=plan.summarise, batch_size=plan.batch_size,
-            accelerator=accelerator, progress=bar if first else None,
+            subject, groups, folder, suites=kind.suites, facts={"task": kind.name}, accelerator=accelerator,
+            batch_size=kind.chunk or asked.batch_size, against=asked.against, progress=bar if first else None,
         )  # fmt: skip
     if first:
         console = Console()
-        plan.show(console, found, folder)
-        if against is not None:
-            show_comparison(console, found.results, against)
+        show(console, found.records)
+        for name, chosen in options.items():
+            for path in kind.suites[name].write(subject, found.results, folder, chosen):
+                console.print(f"{name}: {path}", highlight=False, markup=False, soft_wrap=True)
         console.print(f"every example and records: {folder}", highlight=False, markup=False, soft_wrap=True)
-
-
-def _plan(model: str, device: torch.device, batch_size: int, given: Mapping[str, str | None], **options: Any) -> Plan:
-    """Each kind brings libraries that the other does not need."""
-    texts = reads_text(model)
-    for name, panel in given.items():
-        if panel == (IMAGES if texts else TEXTS):
-            kinds = ("images", "reads texts") if texts else ("text", "looks at images")
-            raise InputError(f"--{name.replace('_', '-')} is for models of {kinds[0]}, and {model} {kinds[1]}")
-    if texts:
-        from .evaluate_texts import plan_texts
-
-        return plan_texts(model, device, batch_size, given, **options)
-    from .evaluate_images import plan_images
-
-    return plan_images(model, device, batch_size, **options)
-
-
-def show_comparison(console: Console, ours: Sequence[Result], folder: Path) -> None:
-    other = read_settings(folder)["model"]
-    found = case_by_case(ours, Outcomes(folder).results())
-    if not found:
-        raise InputError(
-            f"{folder} holds no case that was measured here as well, on the same examples in the same way; measure the "
-            "same cases in both, with the same --data, --split, --limit and --seed"
-        )
-    rows = comparison_rows(found)
-    console.print(for_terminal(rows, f"difference to {other} on the same examples, in points; p is McNemar's"))

@@ -1,39 +1,127 @@
-"""Options that hold several values, with commas between them."""
+"""Options that kinds and their suites bring: shown by whose they are, and refused where they are nobody's."""
 
-from collections.abc import Sequence
-from fractions import Fraction
+import inspect
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
+
+import typer
+from pydantic.fields import FieldInfo
 
 from ..errors import InputError
+from ..plumbing.sections import Section, as_option, check_options
+from ..tasks import Kind, all_kinds
 
-# What `principal evaluate` has options for; its help groups them so.
-TEXTS, IMAGES = "Models of text", "Models of images"
-
-
-def parse(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
+# A kind's sections of options, each with the suite that it belongs to, or "" for the kind itself.
+Sections = Callable[[Kind], Iterable[tuple[str, type[Section]]]]
 
 
-def numbers(given: Sequence[str], what: str) -> tuple[float, ...]:
-    """Fractions or decimals: 8/255, 0.5/255, 0.03."""
-    try:
-        found = tuple(float(_quotient(word)) for word in given)
-    except (ValueError, ZeroDivisionError, OverflowError) as wrong:
-        raise InputError(f"--{what} is {','.join(given)}; expected numbers or fractions, as 1/255,0.01") from wrong
-    if any(x <= 0 for x in found):
-        raise InputError(f"--{what} is {','.join(given)}; expected numbers above 0")
+class Owner(NamedTuple):
+    kind: Kind
+    suite: str
+    field: FieldInfo
+
+
+Offers = dict[str, list[Owner]]  # by the option's name
+
+
+def find_offers(sections: Sections) -> Offers:
+    """Every option of every kind, with those who own it."""
+    found: Offers = {}
+    for kind in all_kinds():
+        for suite, section in sections(kind):
+            for name, field in section.model_fields.items():
+                found.setdefault(name, []).append(Owner(kind, suite, field))
     return found
 
 
-def _quotient(word: str) -> Fraction:
-    above, sign, below = word.partition("/")
-    return Fraction(above) / Fraction(below) if sign else Fraction(above)
+def with_options(function: Callable[..., None], offers: Offers) -> Callable[..., None]:
+    """A command with these options in the place of its `**given`, which takes them."""
+
+    @wraps(function)
+    def command(*args: Any, **options: Any) -> None:
+        function(*args, **options)
+
+    fixed = [each for each in inspect.signature(function).parameters.values() if each.kind is not each.VAR_KEYWORD]
+    panels = list(dict.fromkeys(_panel(owners) for owners in offers.values()))
+    order = sorted(offers, key=lambda name: panels.index(_panel(offers[name])))  # a panel's options together
+    made = [*fixed, *(_parameter(name, offers[name]) for name in order)]
+    command.__signature__ = inspect.Signature(made)  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in made}
+    return command
 
 
-def check_names(given: Sequence[str], known: Sequence[str], what: str) -> list[str]:
-    """Of a comma-separated option; a name that is not known is answered with those that are."""
-    if not given:
-        raise InputError(f"no {what} was named; expected some of {', '.join(known)}")
+def _parameter(name: str, owners: Sequence[Owner]) -> inspect.Parameter:
+    flag = all(owner.field.annotation is bool for owner in owners)
+    option = typer.Option(
+        as_option(name), help=_help(owners), rich_help_panel=_panel(owners), show_default=False,
+        metavar=None if flag else "|".join(dict.fromkeys(_metavar(owner.field) for owner in owners)),
+    )  # fmt: skip
+    kind: Any = bool if flag else str | None
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=False if flag else None, annotation=Annotated[kind, option]
+    )
+
+
+def _panel(owners: Sequence[Owner]) -> str:
+    kinds = ", ".join(dict.fromkeys(owner.kind.title for owner in owners))
+    suites = ", ".join(dict.fromkeys(owner.suite for owner in owners if owner.suite))
+    return f"Options of --suite {suites} ({kinds})" if suites else f"Options of {kinds}"
+
+
+def _help(owners: Sequence[Owner]) -> str:
+    """What the option is, and its default; where suites mean different things by it, for each of them."""
+    told = {owner.suite: _sentence(owner.field) for owner in owners}
+    if len(set(told.values())) == 1:
+        return next(iter(told.values()))
+    several: dict[str, list[str]] = {}
+    for suite, sentence in told.items():
+        several.setdefault(sentence, []).append(suite)
+    return " ".join(f"{', '.join(suites)}: {sentence}" for sentence, suites in several.items())
+
+
+def _sentence(field: FieldInfo) -> str:
+    said, default = field.description or "", field.default
+    if "Default:" in said or default is None or default is False or default == ():
+        return said
+    return f"{said} Default: {','.join(map(str, default)) if isinstance(default, tuple) else default}."
+
+
+def _metavar(field: FieldInfo) -> str:
+    kind = field.annotation
+    if get_origin(kind) in (types.UnionType, Union):
+        kind = next(each for each in get_args(kind) if each is not type(None))
+    if get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    if get_origin(kind) is Literal:
+        return "|".join(map(str, get_args(kind)))
+    if get_origin(kind) is tuple:
+        return "NUMBER,…" if get_args(kind)[0] is float else "NAME,…"
+    names: dict[Any, str] = {int: "N", float: "NUMBER", Path: "PATH"}
+    return names.get(kind, "TEXT")
+
+
+def written(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that a person wrote."""
+    return {name: x for name, x in given.items() if x is not None and x is not False}
+
+
+def pick(section: type[Section], given: Mapping[str, Any]) -> Any:
+    """A section's own among the options that were written, checked."""
+    return check_options(section, {name: x for name, x in given.items() if name in section.model_fields})
+
+
+def refuse_others(offers: Offers, given: Iterable[str], kind: Kind, model: str, asked: Sequence[str] = ()) -> None:
+    """An option that this kind lacks, or that belongs to a suite nobody asked for, is a mistake and not ignored."""
     for name in given:
-        if name not in known:
-            raise InputError(f"there is no {what} {name!r}; expected one of {', '.join(known)}")
-    return list(dict.fromkeys(given))
+        own = [owner.suite for owner in offers[name] if owner.kind.name == kind.name]
+        if not own:
+            others = " and ".join(dict.fromkeys(owner.kind.title for owner in offers[name]))
+            raise InputError(f"{as_option(name)} is an option of {others}; {model} is one of {kind.title}")
+        if not {"", *asked} & set(own):
+            raise InputError(
+                f"{as_option(name)} is an option of --suite {' and '.join(own)}, and --suite is {','.join(asked)}; "
+                f"add {own[0]} to --suite, or drop {as_option(name)}"
+            )

@@ -1,7 +1,7 @@
 """Tables of examples, with `datasets` underneath: a name on the hub, or parquet files named after their split."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -137,17 +137,6 @@ def beside(tables: Tables, train: str, source: str, what: str) -> str:
             f"name one in data.validation, or take {what} of the training split with data.holdout"
         )
     return found
-
-
-def numbers_of(classes: Sequence[str], names: Sequence[str]) -> tuple[int, ...]:
-    """What number these names give each class, spelled the same or else but for case and spaces around it; −1: none."""
-
-    def plain(name: str) -> str:
-        return name.strip().casefold()
-
-    known = {plain(name): number for number, name in enumerate(names)}
-    known |= {name: number for number, name in enumerate(names)}
-    return tuple(known.get(name, known.get(plain(name), -1)) for name in classes)
 
 
 def measured(tables: dict[str, Any]) -> Tables:

@@ -1,4 +1,4 @@
-"""Two models on the same seeds or the same images: the paired difference, and whether it is more than noise."""
+"""Two models on the same seeds or the same examples: the paired difference, and whether it is more than noise."""
 
 import math
 import statistics
@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 from scipy import stats
-
-from .outcomes import Result, key_of
 
 RESAMPLES = 10_000
 
@@ -55,43 +53,48 @@ def percent(values: Sequence[float]) -> str:
 
 @dataclass(frozen=True)
 class Paired:
-    """Two models on the same images: how many each alone gets right, the difference of their accuracies with its 95%
-    interval over resampled images (bootstrap), and McNemar's exact p that neither is better."""
+    """Two models on the same examples: the difference of their mean scores with its 95% interval over resampled
+    examples (bootstrap), and the p of no difference. For right and wrong answers p is McNemar's exact one, and how many
+    each model alone gets right is counted; for other scores it is that of a sign-flip test of the mean."""
 
     n: int
-    only_ours: int
-    only_theirs: int
+    difference: float
     low: float
     high: float
     p: float
-
-    @property
-    def difference(self) -> float:
-        return (self.only_ours - self.only_theirs) / self.n
-
-    def verdict(self) -> str:
-        if self.p >= 0.05:
-            return "within noise"
-        return "better" if self.difference > 0 else "worse"
+    only_ours: int | None = None
+    only_theirs: int | None = None
 
 
-def on_same_images(ours: Any, theirs: Any, *, seed: int = 0) -> Paired:
-    """`ours` and `theirs` say of each image whether it was right."""
-    a, b = np.asarray(ours, dtype=bool), np.asarray(theirs, dtype=bool)
+def verdict(difference: float, p: float) -> str:
+    if p >= 0.05:
+        return "within noise"
+    return "better" if difference > 0 else "worse"
+
+
+def on_same_examples(ours: Any, theirs: Any, *, seed: int = 0) -> Paired:
+    """`ours` and `theirs` hold a score of each example, or say of each whether it was right."""
+    a, b = np.asarray(ours), np.asarray(theirs)
+    return (_answers if a.dtype == bool else _scores)(a, b, np.random.default_rng(seed))
+
+
+def _answers(a: Any, b: Any, random: np.random.Generator) -> Paired:
     n, only_a, only_b = len(a), int((a & ~b).sum()), int((b & ~a).sum())
-    # an image adds 1, −1 or 0 to the difference, so resampling images is drawing how many of each there are
+    # an example adds 1, −1 or 0 to the difference, so resampling examples is drawing how many of each there are
     shares = np.array([only_a, only_b, n - only_a - only_b]) / n
-    drawn = np.random.default_rng(seed).multinomial(n, shares, size=RESAMPLES)
+    drawn = random.multinomial(n, shares, size=RESAMPLES)
     low, high = np.quantile((drawn[:, 0] - drawn[:, 1]) / n, [0.025, 0.975])
     p = stats.binomtest(only_a, only_a + only_b).pvalue if only_a + only_b else 1.0
-    return Paired(n, only_a, only_b, float(low), float(high), float(p))
+    return Paired(n, (only_a - only_b) / n, float(low), float(high), float(p), only_a, only_b)
 
 
-def case_by_case(ours: Sequence[Result], theirs: Sequence[Result]) -> list[tuple[dict[str, Any], Paired]]:
-    """Where both models saw the same images in the same way."""
-    other = {key_of(result.description): result for result in theirs}
-    return [
-        (result.description, on_same_images(result.right, other[key].right))
-        for result in ours
-        if result.answers and (key := key_of(result.description)) in other
-    ]
+def _scores(a: Any, b: Any, random: np.random.Generator) -> Paired:
+    apart = a.astype(float) - b.astype(float)
+    n, mean = len(apart), float(apart.mean())
+    resampled, flipped = np.empty(RESAMPLES), np.empty(RESAMPLES)
+    for i in range(RESAMPLES):  # one at a time: all at once would not fit for many examples
+        resampled[i] = apart[random.integers(n, size=n)].mean()
+        flipped[i] = (apart * random.choice((-1.0, 1.0), n)).mean()
+    low, high = np.quantile(resampled, [0.025, 0.975])
+    p = (1 + int((np.abs(flipped) >= abs(mean)).sum())) / (1 + RESAMPLES)
+    return Paired(n, mean, float(low), float(high), p)

@@ -8,36 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from ..errors import InputError
 from ..plumbing.files import read_jsonl, write_text
+from ..plumbing.layout import EVALUATION, OUTCOMES
 
 Columns = dict[str, list[Any]]
-SETTINGS = "evaluation.json"
-NEGATIVES = "imagenet-o-negatives"  # ImageNet's own images, beside imagenet-o
 
 
 def key_of(description: Mapping[str, Any]) -> str:
     return json.dumps(description, sort_keys=True, ensure_ascii=False)
-
-
-def answers(logits: Tensor, labels: Tensor) -> Columns:
-    """What the model said: its class, how many classes it held likelier than the true one, and how sure it was."""
-    logits = logits.float()
-    predicted = logits.argmax(-1)
-    true = logits.gather(-1, labels[:, None])
-    rank = torch.where(predicted == labels, 0, (logits > true).sum(-1).clamp(min=1))
-    broken = ~logits.isfinite().all(-1)  # no answer is a wrong answer
-    predicted, rank = predicted.masked_fill(broken, -1), rank.masked_fill(broken, logits.shape[-1])
-    sure = logits.double().softmax(-1).amax(-1).nan_to_num(0.0)  # single precision knows no difference near 1
-    return {
-        "label": labels.tolist(),
-        "predicted": predicted.tolist(),
-        "rank": rank.tolist(),
-        "confidence": [float(f"{x:.12g}") for x in sure.tolist()],
-    }
 
 
 @dataclass(frozen=True)
@@ -49,27 +29,18 @@ class Result:
     flags: list[str]
     seconds: float
 
-    @property
-    def answers(self) -> bool:
-        """Whether being right has a meaning here: losses of tokens, gradients and ImageNet-O have no right answer."""
-        return "predicted" in self.columns and self.description["case"] not in ("gradients", "imagenet-o", NEGATIVES)
-
-    @property
-    def right(self) -> np.ndarray[Any, Any]:
-        return self.columns["predicted"] == self.columns["label"]
-
 
 class Outcomes:
     """A folder of outcomes. Every process appends to a file of its own and reads everybody's."""
 
     def __init__(self, folder: Path, rank: int = 0):
-        self.folder, self.path = folder, folder / f"outcomes-{rank}.jsonl"
+        self.folder, self.path = folder, folder / OUTCOMES.format(rank)
         self._whole = False
 
     def lines(self) -> list[dict[str, Any]]:
         """One for each batch that was done; where two processes did the same one in two attempts, the first."""
         found: dict[tuple[str, int], dict[str, Any]] = {}
-        for path in sorted(self.folder.glob("outcomes-*.jsonl")):
+        for path in sorted(self.folder.glob(OUTCOMES.format("*"))):
             for line in read_jsonl(path):
                 if not isinstance(line, dict) or not {"case", "batch", "index"} <= set(line):
                     raise InputError(f"{path} is damaged: it holds {line!r}; choose another --out")
@@ -110,7 +81,7 @@ class Outcomes:
 
 def open_outcomes(folder: Path, settings: Mapping[str, Any], rank: int) -> Outcomes:
     """A folder for one model on one set of examples; what was done there before must have been the same."""
-    path = folder / SETTINGS
+    path = folder / EVALUATION
     if path.exists():
         before = read_settings(folder)
         for name, value in settings.items():
@@ -123,7 +94,7 @@ def open_outcomes(folder: Path, settings: Mapping[str, Any], rank: int) -> Outco
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    path = folder / SETTINGS
+    path = folder / EVALUATION
     if not path.is_file():
         raise InputError(f"{folder} holds no evaluation; expected a folder that principal evaluate wrote to")
     try:

@@ -1,80 +1,28 @@
-"""`principal evaluate`: every case on every batch, resumable at a batch, shared among processes."""
+"""An evaluation: every case on every batch, resumable at a batch, shared among processes."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any
 
 import torch
 from accelerate import Accelerator
 from rich.progress import Progress
 
 from ..errors import InputError
-from ..plumbing.files import write_jsonl
+from ..plumbing.files import read_jsonl, write_jsonl
 from ..plumbing.layout import RECORDS
 from ..plumbing.processes import Place, raise_together, spare_workers
-from .outcomes import Columns, Outcomes, Result, key_of, open_outcomes
-
-
-class Subject(Protocol):
-    """A model under test."""
-
-    name: str
-
-    def fingerprint(self) -> str: ...
-
-
-class Batch(Protocol):
-    @property
-    def number(self) -> int: ...
-
-    @property
-    def indices(self) -> list[int]:
-        """Of the examples, in the data."""
-
-    def first(self, count: int) -> Self: ...
-
-    def to(self, device: torch.device) -> Self: ...
-
-
-class Examples(Protocol):
-    """What it is tested on: images, texts, the tokens of a text."""
-
-    def fingerprint(self) -> str:
-        """Other data of the same name have another."""
-
-    def batches(self, size: int, wanted: Sequence[int], workers: int) -> Iterator[Batch]: ...
-
-
-@dataclass(frozen=True)
-class Case:
-    """What can be measured of a model, a batch at a time."""
-
-    suite: str
-    name: str
-    n: int  # images, texts or tokens
-    measure: Callable[[Any, Any], Columns]  # of a subject and a batch
-    pinned: Mapping[str, Any] = field(default_factory=dict)  # what makes it this case and no other
-    cost: float = 1.0  # forward passes an example, for the time left
-
-    @property
-    def description(self) -> dict[str, Any]:
-        return {"suite": self.suite, "case": self.name, "n": self.n, **self.pinned}
-
-
-@dataclass(frozen=True)
-class Group:
-    """Cases on the same examples."""
-
-    data: str  # how records call them
-    examples: Examples
-    cases: Sequence[Case]
+from ..plumbing.records import record
+from .outcomes import Outcomes, Result, key_of, open_outcomes, read_settings
+from .results import COMPARED
+from .suite import Case, Group, Record, Subject, Suite, merged
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    records: list[dict[str, Any]]
+    records: list[Record]
     results: list[Result]
 
 
@@ -83,28 +31,79 @@ def evaluate(
     groups: Sequence[Group],
     folder: Path,
     *,
-    summarise: Callable[[list[Result]], list[dict[str, Any]]],
+    suites: Mapping[str, Suite],
+    facts: Mapping[str, Any],
     batch_size: int = 50,
     accelerator: Accelerator,
+    against: Path | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
-    """Measure what is not yet measured in the folder, and summarise all that is there."""
+    """Measure what is not yet measured in the folder, and summarise all that is there.
+
+    `suites` are all that the model has, by name; `facts` go into every record. `against` is another evaluation's
+    folder, to compare with example by example.
+    """
     place = Place(accelerator.process_index, accelerator.num_processes)
     folder.mkdir(parents=True, exist_ok=True)
     settings = {"model": subject.name, "weights": subject.fingerprint(), "batch_size": batch_size}
     problem: Exception | None = None
     try:
         outcomes = open_outcomes(folder, settings, place.rank)
-        _measure(subject, groups, outcomes, batch_size, place, accelerator.device, progress)
+        _measure(subject, merged(groups), outcomes, batch_size, place, accelerator.device, progress)
     except (InputError, OSError) as wrong:
         problem = wrong if isinstance(wrong, InputError) else InputError(str(wrong))
     raise_together(problem, accelerator)
     accelerator.wait_for_everyone()
     results = outcomes.results()
-    records = summarise(results)
+    pinned = {**facts, **({"robustify": subject.robustify} if subject.robustify else {})}
+    made = [
+        each
+        for name, suite in suites.items()
+        if any(result.description["suite"] == name for result in results)
+        for each in (*suite.summarise(subject, results), *suite.checks(subject, results))
+    ]
+    records = [each | pinned for each in made]
     if place.rank == 0:
+        records += [each | pinned for each in _compared(subject, suites, results, folder, against)]
         write_jsonl(folder / RECORDS, records)
     return Evaluation(records, results)
+
+
+def _compared(
+    subject: Subject, suites: Mapping[str, Suite], results: Sequence[Result], folder: Path, against: Path | None
+) -> list[Record]:
+    """The comparisons of this call, and those that the folder already holds with other evaluations."""
+    before = [each for each in read_jsonl(folder / RECORDS) if each.get("metric") == COMPARED]
+    if against is None:
+        return before
+    other = read_settings(against)
+    found = compare(subject.name, suites, results, other["model"], Outcomes(against).results())
+    if not found:
+        raise InputError(
+            f"{against} holds no case that was measured here as well, on the same examples in the same way, and that "
+            "can be compared; measure the same cases in both, with the same --data, --split, --limit and --seed"
+        )
+    return [each for each in before if each["against"] != other["model"]] + found
+
+
+def compare(
+    model: str, suites: Mapping[str, Suite], ours: Sequence[Result], other: str, theirs: Sequence[Result]
+) -> list[Record]:
+    """A record for each case in which both models saw the same examples in the same way, and which can be compared."""
+    known = {key_of(result.description): result for result in theirs}
+    made = []
+    for result in ours:
+        suite, match = suites.get(result.description["suite"]), known.get(key_of(result.description))
+        found = None if suite is None or match is None else suite.compare(result, match)
+        if found is None:
+            continue
+        told = {"seed": 0, **result.description}
+        counts = {"only_ours": found.only_ours, "only_theirs": found.only_theirs}
+        made.append(record(
+            model, told.pop("suite"), told.pop("case"), COMPARED, found.difference, against=other, low=found.low,
+            high=found.high, p=found.p, **told, **{key: x for key, x in counts.items() if x is not None},
+        ))  # fmt: skip
+    return made
 
 
 def _measure(

@@ -7,6 +7,8 @@ from pydantic import Field, model_validator
 from ..plumbing.sections import Count, NotNegative, Section, Share, Whole
 
 Attention = Literal["softmax", "symmetric"]
+# What the card of one of our models says that it describes.
+LANGUAGE, CLASSIFIER = "principal_attention.LanguageModel", "principal_attention.LastPosition"
 
 
 class LanguageConfig(Section):

@@ -9,13 +9,13 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from torch import nn
 
+from ..adapt.named import ARCHITECTURE, ModelRef
 from ..errors import InputError
 from ..plumbing.layout import CARD, WEIGHTS
 from ..plumbing.sections import Count, Section, check
 from .classifier import LastPosition
-from .config import LanguageConfig
+from .config import CLASSIFIER, LANGUAGE, LanguageConfig
 from .experts import SparseExperts
-from .kind import ARCHITECTURE, CLASSIFIER, LANGUAGE, kind_of
 from .model import LanguageModel
 from .vocabulary import FILE, read_tokenizer, size_of
 
@@ -72,7 +72,7 @@ def _card(folder: Path, expected: str) -> dict[str, Any]:
     told = {LANGUAGE: "a language model", CLASSIFIER: "a classifier of texts"}
     if not folder.is_dir():
         raise InputError(f"there is no folder {folder}; expected that of a finished run, with {told[expected]} of ours")
-    if (folder / CARD).is_file() and (found := kind_of(folder)) != expected:
+    if (folder / CARD).is_file() and (found := ModelRef.of(folder).architecture) != expected:
         held = told.get(found or "", "another kind of model")
         raise InputError(f"{folder} holds {held}; expected {told[expected]} of ours")
     for name in (CARD, WEIGHTS, FILE):

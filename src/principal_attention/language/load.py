@@ -11,12 +11,13 @@ from typing import Any
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
+from ..adapt.named import ModelRef
+from ..adapt.pretrained import name_classes, open_classifier, opened, quiet
 from ..errors import InputError, hint
 from ..plumbing.sections import check
 from . import folder as ours
 from .classifier import Encoder, LastPosition, TextClassifier, word_tokens
-from .config import NAMES, LanguageConfig
-from .kind import LANGUAGE, is_theirs, kind_of, opened, quiet
+from .config import CLASSIFIER, LANGUAGE, NAMES, LanguageConfig
 from .model import LanguageModel
 from .vocabulary import end_of
 
@@ -59,22 +60,37 @@ def most_tokens(network: Any) -> int:
     return positions if padding is None else positions - padding - 1
 
 
-def load_encoder(model: str) -> tuple[Any, Any]:
-    """The tokenizer and the network without any head; of ours too."""
-    folder = Path(model).expanduser()
-    if (kind := kind_of(folder)) is not None:
-        if kind == LANGUAGE:
-            language, words = ours.read_language_model(folder)
+def load_encoder(model: ModelRef | str) -> tuple[Any, Any]:
+    """The tokenizer and the network without any head; of ours too. In evaluation mode."""
+    ref = ModelRef.of(model)
+    if ref.architecture in (LANGUAGE, CLASSIFIER):
+        if ref.architecture == LANGUAGE:
+            language, words = ours.read_language_model(ref.folder)
             split = False
         else:
-            classifier, words, reading = ours.read_classifier(folder)
+            classifier, words, reading = ours.read_classifier(ref.folder)
             language, split = classifier.language, reading.split
+        _put_in(ref, language)
         return partial(_words, words, split=split), Reader(language.config, language).eval()
     from transformers import AutoModel, AutoTokenizer
 
-    _has_tokenizer(model)
-    network = opened(model, AutoModel, use_safetensors=True).eval()
-    return opened(model, AutoTokenizer), network
+    _has_tokenizer(ref)
+    encoder = opened(ref.place, AutoModel, use_safetensors=True).eval()
+    _put_in(ref, encoder)
+    return opened(ref.place, AutoTokenizer), encoder
+
+
+def load_language_model(model: ModelRef | str) -> tuple[LanguageModel, Tokenizer]:
+    """A language model of ours and its vocabulary. In evaluation mode."""
+    ref = ModelRef.of(model)
+    language, tokenizer = ours.read_language_model(ref.folder)
+    _put_in(ref, language)
+    return language, tokenizer
+
+
+def _put_in(ref: ModelRef, network: nn.Module) -> None:
+    if ref.robustify is not None:
+        ref.robustify.put_into(network)
 
 
 def build_language_model(
@@ -104,12 +120,13 @@ def build_classifier(
 
     A classifier of transformers that has as many classes already keeps its layer, to be trained further.
     """
-    if init_from.startswith("hf:"):
+    ref = ModelRef.of(init_from)
+    if ref.library == "hf":
         if mark or split:
             raise InputError("mark and data.split are for our own language models, not for hf:")
-        return _encoder(init_from, classes, length)
-    folder = Path(init_from).expanduser()
-    if is_theirs(folder):
+        return _encoder(ref, classes, length)
+    folder = ref.folder
+    if ref.is_transformers:
         raise InputError(f"{folder} holds a model of transformers: write init_from=hf:{folder}")
     language, tokenizer = ours.read_language_model(folder)
     room = language.config.context - mark
@@ -119,13 +136,15 @@ def build_classifier(
     return _last_position(LastPosition(language, classes, mark=mark), tokenizer, reading)
 
 
-def load_classifier(model: str) -> TextClassifier:
+def load_classifier(model: ModelRef | str) -> TextClassifier:
     """A classifier of texts as it is: the folder of a finished run, or hf:FOLDER. In evaluation mode."""
-    folder = Path(model).expanduser()
-    if not model.startswith("hf:") and kind_of(folder) is not None:
-        return _last_position(*ours.read_classifier(folder))
-    made = _encoder(model, None, None)
-    made.model.eval()
+    ref = ModelRef.of(model)
+    if ref.architecture is not None:
+        made = _last_position(*ours.read_classifier(ref.folder))
+    else:
+        made = _encoder(ref, None, None)
+        made.model.eval()
+    _put_in(ref, made.network)
     return made
 
 
@@ -141,16 +160,16 @@ def _last_position(model: LastPosition, tokenizer: Tokenizer, reading: ours.Read
     return TextClassifier(model, tokenize, end_of(tokenizer), reading.classes, write, how, labels)
 
 
-def _encoder(model: str, classes: int | None, length: int | None) -> TextClassifier:
+def _encoder(ref: ModelRef, classes: int | None, length: int | None) -> TextClassifier:
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-    _has_tokenizer(model)
-    other = {} if classes is None else {"num_labels": classes, "ignore_mismatched_sizes": True}
-    kind = AutoModelForSequenceClassification
-    network, found = opened(model, kind, use_safetensors=True, output_loading_info=True, **other)
-    if classes is None and found["missing_keys"]:
-        raise InputError(f"{model} holds no classifier: fine-tune it first (principal train text/encoder init_from=…)")
-    network, tokenizer = network.float(), opened(model, AutoTokenizer)
+    _has_tokenizer(ref)
+    network, labels, missing = open_classifier(ref.place, AutoModelForSequenceClassification, classes)
+    if classes is None and missing:
+        raise InputError(
+            f"{ref.given} holds no classifier: fine-tune it first (principal train text/encoder init_from=…)"
+        )
+    network, tokenizer = network.float(), opened(ref.place, AutoTokenizer)
     most = min(length or tokenizer.model_max_length, most_tokens(network.base_model))
     tokenizer.model_max_length = most  # which is saved
     if network.config.pad_token_id is None:
@@ -161,21 +180,18 @@ def _encoder(model: str, classes: int | None, length: int | None) -> TextClassif
 
     def write(folder: Path, weights: nn.Module, labels: tuple[str, ...] | None) -> None:
         assert isinstance(weights, Encoder)
-        if labels:
-            weights.network.config.id2label = dict(enumerate(labels))
-            weights.network.config.label2id = {name: number for number, name in enumerate(labels)}
+        name_classes(weights.network.config, labels)
         with quiet():
             weights.network.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
 
-    named = network.config.id2label
-    labels = tuple(named.values()) if classes is None and not str(named.get(0, "LABEL_")).startswith("LABEL_") else None
+    labels = labels if classes is None else None
     padding = network.config.pad_token_id
     how = f"{network.config} {tokenizer!r}"
     return TextClassifier(Encoder(network), tokenize, padding, network.config.num_labels, write, how, labels)
 
 
-def _has_tokenizer(model: str) -> None:
-    folder = Path(model.removeprefix("hf:")).expanduser()
+def _has_tokenizer(ref: ModelRef) -> None:
+    folder = ref.folder
     if folder.is_dir() and not any((folder / name).is_file() for name in TOKENIZERS):  # else an empty one is made
         raise InputError(f"{folder} holds no tokenizer; expected one of {', '.join(TOKENIZERS)} beside the weights")

@@ -5,9 +5,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
-from ..data.tables import Tables, beside, choose, label_column, numbers_of, open_tables, pick_column
+from ..data.classes import check_label, renumber
+from ..data.splits import HELD, hold_out, limited, one_validation
+from ..data.tables import Tables, beside, choose, label_column, open_tables, pick_column
 from ..errors import InputError
 
 
@@ -22,14 +22,15 @@ class Texts:
 
     def numbered_as(self, names: tuple[str, ...] | None) -> "Texts":
         """With its classes numbered as these names are, where both have names."""
-        if self.classes is None or names is None or self.classes == names:
+        numbers = renumber(self.classes, names, self.name)
+        if numbers is None:
             return self
-        numbers = numbers_of(self.classes, names)
-        if -1 in numbers:
-            unknown = self.classes[numbers.index(-1)]
-            raise InputError(f"the split {self.name} has a class {unknown!r}; expected some of {', '.join(names[:5])}")
         assert self.labels is not None
         return replace(self, labels=[numbers[n] if n >= 0 else n for n in self.labels], classes=names)
+
+    def check_labels(self, classes: int) -> None:
+        for number, label in enumerate(self.labels or ()):
+            check_label(label, f"text {number} of split {self.name}", classes)
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -53,8 +54,7 @@ def open_splits(
     `holdout` takes that many texts of the training split, always the same ones, for validation instead. Labelled texts
     are limited to a random part of each split, others to its beginning. Only what `roles` names is read.
     """
-    if holdout and validation:
-        raise InputError(f"data.validation is {validation!r} and data.holdout is {holdout}: drop one")
+    one_validation(validation, holdout)
     named = [name for name in (train, validation, test) if name]
     tables = open_tables(source, subset, named, expected=_EXPECTED)
     found: dict[str, Texts] = {}
@@ -72,15 +72,15 @@ def open_splits(
     elif labelled and "test" in tables and found["validation"].name != "test":
         with suppress(InputError):  # nobody asked for it, and some tests hide their classes
             last = _read(tables, "test", source, labelled, **columns)
-            if min(last.labels or [0]) >= 0:  # as −1 in the hub's GLUE
+            if HIDDEN not in (last.labels or ()):
                 found["test"] = last
     names = found["train"].classes if "train" in found else None
     return {role: _limited(split.numbered_as(names), limit) for role, split in found.items()}
 
 
-HELD = "holdout"  # the split that is taken of the training texts
 _EXPECTED = "a parquet file with a column of texts, or a folder of them"
 _STRINGS = ("string", "large_string")
+HIDDEN = -1  # the label of a text whose class is not told, as in the tests of the hub's GLUE
 MOST_CLASSES = 100_000  # a column with larger numbers holds something else
 
 
@@ -112,26 +112,21 @@ def _read(
     labels = list(rows[column])
     most = len(classes) if classes else MOST_CLASSES
     for number, each in enumerate(labels):
-        if not isinstance(each, int) or isinstance(each, bool) or each >= most:
-            raise InputError(
-                f"the label of text {number} of split {name} is {each!r}; expected a class number below {most}"
-            )
+        if each != HIDDEN:
+            check_label(each, f"text {number} of split {name}", most)
     return Texts(name, texts, labels, classes)
 
 
 def _hold_out(split: Texts, count: int) -> tuple[Texts, Texts]:
-    if not 0 < count < len(split):
-        raise InputError(f"data.holdout is {count}; expected less than the {len(split)} texts of {split.name}")
-    mixed = np.random.default_rng(0).permutation(len(split))  # of its own seed: the same texts in every run
-    return _chosen(split, sorted(mixed[count:])), replace(_chosen(split, sorted(mixed[:count])), name=HELD)
+    kept, held = hold_out(len(split), count, "texts", split.name)
+    return _chosen(split, kept), replace(_chosen(split, held), name=HELD)
 
 
 def _limited(split: Texts, limit: int | None) -> Texts:
-    if limit is None or len(split) <= limit:
+    part = limited(len(split), limit)
+    if part is None:
         return split
-    if split.labels is None:
-        return _chosen(split, range(limit))
-    return _chosen(split, sorted(np.random.default_rng(0).permutation(len(split))[:limit]))
+    return _chosen(split, range(len(part)) if split.labels is None else part)
 
 
 def _chosen(split: Texts, numbers: Iterable[int]) -> Texts:
@@ -148,7 +143,5 @@ def count_classes(splits: Mapping[str, Texts]) -> int:
         raise InputError(f"all texts of the split {train.name} have one class; expected two at least")
     classes = len(train.classes) if train.classes else 1 + max(train.labels)
     for split in splits.values():
-        wrong = [label for label in split.labels or () if not 0 <= label < classes]
-        if wrong:
-            raise InputError(f"the split {split.name} has the label {wrong[0]}; expected from 0 to {classes - 1}")
+        split.check_labels(classes)
     return classes

@@ -9,8 +9,7 @@ import yaml
 from ..errors import InputError, hint
 from ..plumbing.files import write_text
 from ..plumbing.layout import RECIPE
-from ..plumbing.sections import check as check_section
-from .schema import TASKS, Recipe
+from .schema import Recipe
 
 BUILT_IN = Path(__file__).parent
 
@@ -31,26 +30,19 @@ def find_recipe(name: str | Path) -> Path:
     raise InputError(f"there is no recipe {name}: expected a YAML file or a built-in name; {nearest}")
 
 
-def read_recipe(name: str | Path, overrides: Sequence[str] = ()) -> Recipe:
-    """The recipe, checked; each override is `section.key=value`, the value written as in YAML."""
+def read_content(name: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """A recipe's keys and values on top of its base, not yet checked; each override is `section.key=value`, the value
+    written as in YAML."""
     path = find_recipe(name)
     content = _inherit(path, ())
     content.setdefault("name", "-".join(_words(path)))
     for override in overrides:
         _override(content, override)
-    return check(content, f"recipe {name}")
+    return content
 
 
 def write_recipe(path: Path, recipe: Recipe) -> None:
     write_text(path, yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
-
-
-def check(content: dict[Any, Any], what: str) -> Recipe:
-    """As the kind of recipe that its `task` names; without one it is about images."""
-    task = content.get("task", "images")
-    if not isinstance(task, str) or task not in TASKS:
-        raise InputError(f"{what}: task is {task!r}; expected one of {', '.join(TASKS)}")
-    return check_section(TASKS[task], content, what)
 
 
 def _words(path: Path) -> tuple[str, ...]:

@@ -1,13 +1,12 @@
-"""Every key a recipe may have, its range and its default."""
+"""The keys that every recipe has, their ranges and defaults; a kind of task adds its own."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
-from torch.nn import Module
 
-from ..adapt import robustify
+from ..adapt.named import ModelRef, whole
+from ..adapt.spec import Robustify
 from ..plumbing.sections import Count, NotNegative, Positive, Section, Share, Whole
-from ..pursuit import Pursuit
 
 
 class Model(Section):
@@ -15,19 +14,6 @@ class Model(Section):
 
     name: str
     options: dict[str, Any] = Field(default_factory=dict)
-
-
-class Robustify(Section):
-    """RPC-Attention put into the model, as by `pa.robustify`."""
-
-    preset: str = "cleaned"
-    iterations: Count = 4
-    lam: Annotated[float, Field(ge=0, allow_inf_nan=True)] = 0.5
-    layers: Literal["first", "all"] | list[int] = "first"
-    form: Literal["auto", "query", "symmetric"] = "auto"
-
-    def put_into(self, network: Module) -> None:
-        robustify(network, pursuit=Pursuit(self.iterations, self.lam, self.preset), layers=self.layers, form=self.form)
 
 
 class Data(Section):
@@ -39,61 +25,14 @@ class Data(Section):
     limit: Count | None = None  # use only so many examples of each split
 
     @property
+    def paths(self) -> tuple[str, ...]:
+        """The keys that may hold paths."""
+        return ("source",)
+
+    @property
     def splits(self) -> dict[str, Any]:
-        """What `open_splits` is asked for."""
-        keys = {"subset", "train", "validation", "test", "holdout", "limit", "text", "image", "label", "streaming"}
-        return self.model_dump(include=keys)
-
-
-class Images(Data):
-    """A source may also be `digits`, or a folder of class folders."""
-
-    image: str | None = None  # columns; found by type when not named
-    label: str | None = None
-    streaming: bool = False
-    length: Count | None = None  # training images in a stream that does not say
-    shuffle_buffer: Count = 10_000  # images a stream is shuffled among
-    image_size: Count | None = None  # the model's, when not given
-    mean: list[float] | None = None  # the model's
-    std: list[Positive] | None = None
-
-
-WORDS = "words"
-
-
-class Lines(Data):
-    """Texts for a language model, a line a row; all of a split are joined."""
-
-    text: str | None = None  # the column
-    tokenizer: str = WORDS  # every word of the training texts, or the path of a tokenizer.json; a run keeps its own
-    vocabulary: Count | None = None  # keep only so many words
-    min_count: Count = 1  # keep only words that come so often; not asked where there is a vocabulary already
-
-
-class Labelled(Data):
-    """Texts with classes. The tokenizer is the pretrained model's."""
-
-    text: str | None = None
-    label: str | None = None
-    test: str | None = None  # measured once at the end; `test`, where it is there and not used for validation
-    length: Count | None = None  # tokens of a text that are read; as many as the model can
-    by_length: bool = True  # train on texts of like length together, so that little is padded
-    split: bool = False  # set punctuation apart, for texts that do not (our own models' words are between spaces)
-
-
-class Augment(Section):
-    """What is done to training images; the defaults are nothing."""
-
-    crop: Literal["none", "pad", "resized"] = "none"
-    padding: Whole = 4  # of crop "pad"
-    flip: Share = 0.0
-    rand_augment: str | None = None  # timm's notation, rand-m9-mstd0.5-inc1
-    color_jitter: NotNegative = 0.0  # not used beside rand_augment, as in timm
-    interpolation: Literal["bilinear", "bicubic", "random"] = "bicubic"
-    erasing: Share = 0.0
-    mixup: NotNegative = 0.0
-    cutmix: NotNegative = 0.0
-    repeats: Count = 1  # repeated augmentation: each image so many times in a batch
+        """The keys that say which examples of the source are meant."""
+        return self.model_dump(include={"subset", "train", "validation", "holdout", "limit"})
 
 
 class Optimizer(Section):
@@ -138,7 +77,13 @@ class Training(Section):
 
 
 class Recipe(Section):
-    """What all recipes have; `task` says which of the kinds below it is."""
+    """What all recipes have; `task` says which kind it is."""
+
+    # What a checkpoint only makes sense with; all else may change when a run is resumed.
+    fixed: ClassVar[tuple[str, ...]] = (
+        "task", "model", "init_from", "robustify", "data", "seed", "training.batch_size", "training.ema",
+        "optimizer.name",
+    )  # fmt: skip
 
     task: str
     name: str
@@ -173,50 +118,14 @@ class Recipe(Section):
                 )
         return self
 
+    def anchored(self) -> "Recipe":
+        """With whole paths, so that a run can be resumed from any folder."""
+        data = self.data.model_copy(update={key: whole(getattr(self.data, key)) for key in self.data.paths})
+        start = ModelRef.of(self.init_from).anchored() if self.init_from else None
+        return self.model_copy(update={"data": data, "init_from": start})
+
     @property
     def learning_rate(self) -> float:
         """The rate at its highest, for the batch size there is."""
         given = self.optimizer
         return given.lr * (self.training.batch_size / given.lr_batch if given.lr_batch else 1)
-
-
-class ImageRecipe(Recipe):
-    """Classes of images."""
-
-    task: Literal["images"] = "images"
-    data: Images
-    augment: Augment = Augment()
-    track: Literal["kernel_pca"] | None = None  # log, each epoch, how far the heads are from kernel PCA
-
-
-class LanguageRecipe(Recipe):
-    """The next token of a text."""
-
-    task: Literal["language"] = "language"
-    data: Lines
-
-    @model_validator(mode="after")
-    def _has_one_vocabulary(self) -> "LanguageRecipe":
-        given = self.data
-        if self.init_from is not None and (given.tokenizer != WORDS or given.vocabulary):
-            raise ValueError("a pretrained model keeps its vocabulary: drop data.tokenizer and data.vocabulary")
-        if given.tokenizer != WORDS and given.vocabulary:
-            raise ValueError("data.vocabulary counts words, and data.tokenizer names a file: drop one")
-        return self
-
-
-class TextRecipe(Recipe):
-    """Classes of texts, from a pretrained model."""
-
-    task: Literal["texts"] = "texts"
-    data: Labelled
-    mark: bool = False  # our own models: classify a learned vector after the last word instead of the last word
-
-    @model_validator(mode="after")
-    def _is_pretrained(self) -> "TextRecipe":
-        if self.init_from is None:
-            raise ValueError("init_from is missing: expected the run of a language model, or hf:FOLDER")
-        return self
-
-
-TASKS: dict[str, type[Recipe]] = {"images": ImageRecipe, "language": LanguageRecipe, "texts": TextRecipe}

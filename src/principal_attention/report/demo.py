@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from ..plumbing.layout import PAGE
 from . import figures, pages
 
 
@@ -18,7 +19,7 @@ def write_page(
 ) -> Path:
     titles = {row["case"]: row["title"] for row in rows}
     return pages.write_page(
-        folder / "index.html", "demo.html", rows=rows, models=models, seeds=seeds, verdict=verdict,
+        folder / PAGE, "demo.html", rows=rows, models=models, seeds=seeds, verdict=verdict,
         accuracies=figures.accuracies(rows, models), curves=figures.curves(curves, models),
         answers={name: figures.answers(found, titles) for name, found in samples.items()},
     )  # fmt: skip

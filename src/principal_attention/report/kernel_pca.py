@@ -7,11 +7,12 @@ from typing import Any
 
 from ..analysis.measure import NULLS
 from ..analysis.verdicts import Verdict, heads_that_clear
+from ..evaluation.suite import Rows
 from ..plumbing.files import replacing
+from ..plumbing.layout import FIGURES, PAGE
 from . import kernel_pca_figures as draw
 from . import pages
 from .figures import embedded, save
-from .tables import Rows
 
 Records = Sequence[dict[str, Any]]
 
@@ -94,12 +95,12 @@ def write_report(folder: Path, records: Records, verdicts: Sequence[Verdict], *,
     """The figures as PNG, and one page with everything."""
     shown = []
     for name, (figure, caption) in make_figures(records).items():
-        with replacing(folder / "figures" / f"{name}.png") as partial:
+        with replacing(folder / FIGURES / f"{name}.png") as partial:
             save(figure, partial)
         shown.append((embedded(figure), caption))
     first = records[0]
     return pages.write_page(
-        folder / "index.html", "kernel_pca.html", model=first["model"], data=first["data"], seed=first["seed"],
+        folder / PAGE, "kernel_pca.html", model=first["model"], data=first["data"], seed=first["seed"],
         unit=unit, count=max(r["n"] for r in records), verdicts=verdicts, figures=shown, metrics=metric_rows(records),
     )  # fmt: skip
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from .. import __version__
 from ..evaluation.compare import percent
 from ..plumbing.files import write_text
+from ..version import __version__
 
 
 def write_page(path: Path, template: str, **values: Any) -> Path:

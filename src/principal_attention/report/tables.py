@@ -6,7 +6,8 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-Rows = list[list[str]]  # the first holds the names of the columns
+from ..evaluation.suite import Rows
+
 _NUMBER = re.compile(r"[-+–\d](?!.*[a-z]{3}).*|")  # and what goes with it: 4.2%, 3e-4, 1.0 ± 0.1, 0.8 to 0.9
 LONGEST = 10  # letters of a word that is not broken, however narrow the terminal
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..plumbing.files import read_jsonl, replacing
+from ..plumbing.layout import METRICS
 from .figures import COLOURS, plt, save
 
 PANELS = {
@@ -18,7 +19,7 @@ PANELS = {
 
 def read_track(folder: Path) -> list[dict[str, Any]]:
     """The lines of a run's log that `track: kernel_pca` wrote, one an epoch, the first before training."""
-    return [line for line in read_jsonl(folder / "metrics.jsonl") if "kernel_pca_overlap" in line]
+    return [line for line in read_jsonl(folder / METRICS) if "kernel_pca_overlap" in line]
 
 
 def write_plot(folder: Path) -> Path:

@@ -17,7 +17,7 @@ Key = tuple[int, int]  # which example, and which draw of random numbers
 
 
 @dataclass(frozen=True)
-class Plan:
+class BatchPlan:
     """The batches of a training: step s is the same set of examples and draws however it is divided.
 
     An epoch has as many examples as the data; with `repeats` each of a part of them comes several times in a batch.
@@ -62,7 +62,7 @@ class Plan:
 
 
 @lru_cache(maxsize=2)
-def _order(plan: Plan, epoch: int) -> Any:
+def _order(plan: BatchPlan, epoch: int) -> Any:
     wanted = plan.epoch_steps * plan.batch_size
     order = np.arange(plan.examples)
     if not plan.shuffle:
@@ -72,7 +72,7 @@ def _order(plan: Plan, epoch: int) -> Any:
     return order if plan.lengths is None else _alike(order, plan, random)
 
 
-def _alike(order: Any, plan: Plan, random: np.random.Generator) -> Any:
+def _alike(order: Any, plan: BatchPlan, random: np.random.Generator) -> Any:
     """The same examples, sorted by length in pools of some batches, and a pool's batches in random order.
 
     An epoch has at least four pools where it can, so that not the same examples meet again and again.
@@ -86,7 +86,7 @@ def _alike(order: Any, plan: Plan, random: np.random.Generator) -> Any:
     return np.concatenate(pools)
 
 
-def divide(plan: Plan, steps: range, place: Place, accumulate: int) -> tuple[list[tuple[int, int]], int]:
+def divide(plan: BatchPlan, steps: range, place: Place, accumulate: int) -> tuple[list[tuple[int, int]], int]:
     """This process's shards of these steps in order, as (step, part), and into how many parts a batch is divided."""
     parts = place.world * accumulate
     if plan.batch_size % parts:
@@ -99,7 +99,7 @@ def divide(plan: Plan, steps: range, place: Place, accumulate: int) -> tuple[lis
 
 def training_loader(
     examples: Any,
-    plan: Plan,
+    plan: BatchPlan,
     steps: range,
     *,
     place: Place,
@@ -120,7 +120,7 @@ def training_loader(
 
 
 class _Shards:
-    def __init__(self, plan: Plan, shards: list[tuple[int, int]], parts: int):
+    def __init__(self, plan: BatchPlan, shards: list[tuple[int, int]], parts: int):
         self.plan, self.shards, self.parts = plan, shards, parts
 
     def __len__(self) -> int:
@@ -134,7 +134,7 @@ class _Stream(IterableDataset[Any]):
     """Data that can only be read from its beginning. Every process and worker reads all of it and prepares its own
     share: so batches do not depend on how many there are, and a resumed run skips to where it was."""
 
-    def __init__(self, examples: Any, plan: Plan, shards: Any, parts: int, stack: Any, shuffle_buffer: int):
+    def __init__(self, examples: Any, plan: BatchPlan, shards: Any, parts: int, stack: Any, shuffle_buffer: int):
         self.examples, self.plan, self.shards, self.parts = examples, plan, shards, parts
         self.stack, self.shuffle_buffer = stack, shuffle_buffer
 

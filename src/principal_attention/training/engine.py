@@ -7,10 +7,11 @@ the same whether the run was interrupted before it or not.
 import math
 import signal
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -20,51 +21,57 @@ from timm.utils import ModelEmaV3
 from torch import Tensor, nn
 
 from ..errors import InputError, Interrupted, TrainingError, hint
+from ..plumbing.layout import CHECKPOINTS
 from ..plumbing.processes import Place, raise_together
 from ..plumbing.seeds import seed_all
 from ..recipes import Recipe
 from . import checkpoints
-from .batches import Plan
+from .batches import BatchPlan
 from .logs import Log
 
 
-class Task(Protocol):
-    """What is trained, on what."""
+class Task(ABC):
+    """What is trained, on what; a kind of task has a subclass of its own."""
 
     model: nn.Module
-    plan: Plan
+    plan: BatchPlan
+    track: Callable[[nn.Module], dict[str, float]] | None = None  # looks on before the first step and after every epoch
 
+    @abstractmethod
     def batches(self, steps: range, place: Place) -> Iterator[Any]:
         """This process's parts of these steps' batches, or an error in the place of one."""
 
+    @abstractmethod
     def loss(self, model: nn.Module, batch: Any, step: int) -> Tensor: ...
 
+    @abstractmethod
     def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]: ...
 
     def watched(self) -> dict[str, float]:
         """What a line of the log says beside the loss, of the steps since the last one."""
+        return {}
 
     def digest(self) -> str | None:
-        """Of what it is trained and measured on, by which a resumed run is checked; None where that takes too long."""
+        """A hash of the training and validation data, by which a resumed run is checked; None: that takes too long."""
+        return None
 
+    @abstractmethod
     def finish(self, model: nn.Module, accelerator: Accelerator) -> list[dict[str, Any]]:
         """The records of a finished training; every process calls it."""
 
+    @abstractmethod
     def save(self, folder: Path, model: nn.Module) -> None:
         """The model's files into a run's folder, atomically."""
 
+    @abstractmethod
     def headline(self, metrics: dict[str, float]) -> str:
         """The last evaluation in a few words."""
 
 
 class Trainer:
-    def __init__(
-        self, task: Task, recipe: Recipe, folder: Path, accelerator: Accelerator, log: Log,
-        track: Callable[[nn.Module], dict[str, float]] | None = None,
-    ):  # fmt: skip
-        """`track` looks at the model before the first step and after every epoch; what it returns is logged."""
+    def __init__(self, task: Task, recipe: Recipe, folder: Path, accelerator: Accelerator, log: Log):
         self.task, self.recipe, self.folder, self.accelerator, self.log = task, recipe, folder, accelerator, log
-        self.track = track if accelerator.is_main_process else None
+        self.track = task.track if accelerator.is_main_process else None
         self.step = 0
         self.total = total_steps(recipe, task.plan.epoch_steps)
         self.place = Place(accelerator.process_index, accelerator.num_processes)
@@ -180,7 +187,7 @@ class Trainer:
 
     def _diverged(self, step: int, loss: float, norm: float) -> TrainingError:
         """The state before this step would lead to the same again; the checkpoint before it may go another way."""
-        folder = self.folder / "checkpoints"
+        folder = self.folder / CHECKPOINTS
         kept = checkpoints.discard(folder, self.step) if self.accelerator.is_main_process else None
         what = "loss" if not math.isfinite(loss) else "norm of the gradient"
         value = loss if not math.isfinite(loss) else norm
@@ -221,10 +228,10 @@ class Trainer:
         state = {
             "optimizer": plain, "scaler": None if scaler is None else scaler.state_dict(), "losses": self.losses,
         }  # fmt: skip
-        checkpoints.save(self.folder / "checkpoints", self.step, parts, state)
+        checkpoints.save(self.folder / CHECKPOINTS, self.step, parts, state)
 
     def _load(self) -> None:
-        found = checkpoints.load(self.folder / "checkpoints", self.log.say)
+        found = checkpoints.load(self.folder / CHECKPOINTS, self.log.say)
         if found is None:
             return
         parts, state = found

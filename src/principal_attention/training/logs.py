@@ -7,6 +7,7 @@ from typing import Any
 from rich.progress import Progress
 
 from ..plumbing.files import read_jsonl, write_jsonl
+from ..plumbing.layout import METRICS, TENSORBOARD
 from ..plumbing.progress import make_progress
 
 
@@ -24,7 +25,7 @@ class RunLog(Log):
     """`metrics.jsonl` and `tensorboard/` in the run's folder, and a bar on the terminal."""
 
     def __init__(self, folder: Path, name: str, progress: Progress | None = None, *, tensorboard: bool = True):
-        self.folder, self.path, self.name, self.tensorboard = folder, folder / "metrics.jsonl", name, tensorboard
+        self.folder, self.path, self.name, self.tensorboard = folder, folder / METRICS, name, tensorboard
         self.owned = progress is None
         self.progress = progress or make_progress()
         self.board: Any = None
@@ -38,7 +39,7 @@ class RunLog(Log):
         if self.tensorboard:
             from torch.utils.tensorboard import SummaryWriter
 
-            self.board = SummaryWriter(str(self.folder / "tensorboard"), purge_step=step + 1 if resumed else None)
+            self.board = SummaryWriter(str(self.folder / TENSORBOARD), purge_step=step + 1 if resumed else None)
         self.task = self.progress.add_task(self.name, total=total, completed=step, note="")
         if self.owned:
             self.progress.start()

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from ...errors import InputError
 from ...plumbing.seeds import words
 from . import auto, gradients
+from .attempt import Attempt, Bounds, Norm, size_of
 from .spsa import spsa
-from .task import Bounds, Norm, Task, size_of
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def attack(
             p.requires_grad_(False)
         with torch.enable_grad(), torch.random.fork_rng():
             torch.default_generator.manual_seed(words("attack", seed, indices[0])[0])
-            found = kind.run(Task(model, images, labels, eps, bounds, seed, indices), **options)
+            found = kind.run(Attempt(model, images, labels, eps, bounds, seed, indices), **options)
     finally:
         for module in training:
             module.training = True

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import InputError
-from .task import Task
+from .attempt import Attempt
 
 TARGETS = 9
 LOG = logging.getLogger("auto-attack")  # where it writes its warnings
@@ -25,54 +25,54 @@ class _Target(nn.Module):
             return self.model(images).clone()  # type: ignore[no-any-return]
 
 
-def _targets(task: Task, wanted: int, least: int, name: str) -> int:
+def _targets(attempt: Attempt, wanted: int, least: int, name: str) -> int:
     """As many other classes as are wanted, or as there are."""
     with torch.no_grad():
-        classes = task.model(task.images[:1]).shape[-1]
+        classes = attempt.model(attempt.images[:1]).shape[-1]
     if classes < least:
         raise InputError(f"{name} needs at least {least} classes; the model has {classes}")
     return min(wanted, classes - 1)
 
 
-def _made(kind: Any, task: Task, **options: Any) -> Any:
+def _made(kind: Any, attempt: Attempt, **options: Any) -> Any:
     """An attack of theirs, with a seed from the generator that `attack` has set."""
     seed = int(torch.randint(2**31, ()))
-    return kind(_Target(task.model), eps=task.eps, seed=seed, device=task.images.device, **options)
+    return kind(_Target(attempt.model), eps=attempt.eps, seed=seed, device=attempt.images.device, **options)
 
 
-def apgd_ce(task: Task, *, steps: int) -> Tensor:
+def apgd_ce(attempt: Attempt, *, steps: int) -> Tensor:
     from pyautoattack.autopgd_base import APGDAttack
 
-    return _made(APGDAttack, task, n_iter=steps, loss="ce", logger=LOG).perturb(task.images, task.labels)
+    return _made(APGDAttack, attempt, n_iter=steps, loss="ce", logger=LOG).perturb(attempt.images, attempt.labels)
 
 
-def apgd_t(task: Task, *, steps: int, targets: int = TARGETS) -> Tensor:
+def apgd_t(attempt: Attempt, *, steps: int, targets: int = TARGETS) -> Tensor:
     from pyautoattack.autopgd_base import APGDAttack_targeted
 
-    targets = _targets(task, targets, 4, "apgd-t")
-    made = _made(APGDAttack_targeted, task, n_iter=steps, n_target_classes=targets, logger=LOG)
-    return made.perturb(task.images, task.labels)
+    targets = _targets(attempt, targets, 4, "apgd-t")
+    made = _made(APGDAttack_targeted, attempt, n_iter=steps, n_target_classes=targets, logger=LOG)
+    return made.perturb(attempt.images, attempt.labels)
 
 
-def fab_t(task: Task, *, steps: int, targets: int = TARGETS) -> Tensor:
+def fab_t(attempt: Attempt, *, steps: int, targets: int = TARGETS) -> Tensor:
     from pyautoattack.fab_pt import FABAttack_PT
 
-    targets = _targets(task, targets, 2, "fab-t")
-    made = _made(FABAttack_PT, task, n_iter=steps, targeted=True, n_target_classes=targets)
-    return made.perturb(task.images, task.labels)
+    targets = _targets(attempt, targets, 2, "fab-t")
+    made = _made(FABAttack_PT, attempt, n_iter=steps, targeted=True, n_target_classes=targets)
+    return made.perturb(attempt.images, attempt.labels)
 
 
 @torch.no_grad()
-def square(task: Task, *, steps: int) -> Tensor:
+def square(attempt: Attempt, *, steps: int) -> Tensor:
     from pyautoattack.square import SquareAttack
 
-    return _made(SquareAttack, task, n_queries=steps, resc_schedule=False).perturb(task.images, task.labels)
+    return _made(SquareAttack, attempt, n_queries=steps, resc_schedule=False).perturb(attempt.images, attempt.labels)
 
 
-def standard(task: Task) -> Tensor:
+def standard(attempt: Attempt) -> Tensor:
     from pyautoattack import AutoAttack
 
-    targets = _targets(task, TARGETS, 4, "autoattack")
-    made = _made(AutoAttack, task)
+    targets = _targets(attempt, TARGETS, 4, "autoattack")
+    made = _made(AutoAttack, attempt)
     made.apgd_targeted.n_target_classes = made.fab.n_target_classes = targets
-    return made.run_standard_evaluation(task.images, task.labels, batch_size=len(task.images))[0]
+    return made.run_standard_evaluation(attempt.images, attempt.labels, batch_size=len(attempt.images))[0]

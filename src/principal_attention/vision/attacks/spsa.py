@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from .task import Task
+from .attempt import Attempt
 
 PAIRS = 32  # at a time
 
@@ -35,23 +35,23 @@ def estimate_gradient(
 
 
 @torch.no_grad()
-def spsa(task: Task, *, steps: int, samples: int = 128) -> Tensor:
+def spsa(attempt: Attempt, *, steps: int, samples: int = 128) -> Tensor:
     """Adam on the margin in steps of ε/4, with queries 0.01 away from the image; one that has fallen is left alone."""
     found = []
-    for place, (image, label) in enumerate(zip(task.images, task.labels, strict=True)):
-        generator = task.generator(place)
+    for place, (image, label) in enumerate(zip(attempt.images, attempt.labels, strict=True)):
+        generator = attempt.generator(place)
 
         def loss(batch: Tensor, label: Tensor = label) -> Tensor:
-            return margin(task.model(batch), label.expand(len(batch)))
+            return margin(attempt.model(batch), label.expand(len(batch)))
 
         change = torch.zeros_like(image).requires_grad_()
-        adam = torch.optim.Adam([change], lr=task.eps / 4)
+        adam = torch.optim.Adam([change], lr=attempt.eps / 4)
         for _step in range(steps):
-            if loss((image + change).clamp(*task.bounds)[None])[0] < 0:
+            if loss((image + change).clamp(*attempt.bounds)[None])[0] < 0:
                 break
             change.grad = estimate_gradient(loss, image + change, delta=0.01, samples=samples, generator=generator)
             adam.step()
-            change.clamp_(-task.eps, task.eps)
-            change.copy_((image + change).clamp(*task.bounds) - image)
+            change.clamp_(-attempt.eps, attempt.eps)
+            change.copy_((image + change).clamp(*attempt.bounds) - image)
         found.append(image + change)
     return torch.stack(found)

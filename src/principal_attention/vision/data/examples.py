@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from ...data.classes import check_label
 from ...errors import InputError
 from ...plumbing.seeds import seed_all
 from .sources import Split
@@ -49,11 +50,7 @@ class Examples(Dataset[Any]):
     def prepare(self, row: dict[str, Any], number: int, draw: int) -> tuple[Tensor, int] | InputError:
         try:
             image, label = self.split.read(row, number, self.mode)
-            if not 0 <= label < self.num_classes:
-                return InputError(
-                    f"the label of image {number} of split {self.split.name} is {label}; "
-                    f"the model has classes 0 to {self.num_classes - 1}"
-                )
+            check_label(label, f"image {number} of split {self.split.name}", self.num_classes)
             if self.seed is not None:
                 seed_all("augmentation", self.seed, draw)
             return self.transform(image), label

@@ -1,6 +1,6 @@
 """Where images come from: one function that opens any of the sources, with `datasets` underneath."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -8,17 +8,9 @@ from typing import Any
 import datasets
 from PIL import Image
 
-from ...data.tables import (
-    Tables,
-    beside,
-    choose,
-    label_column,
-    measured,
-    numbers_of,
-    open_tables,
-    parquet_files,
-    pick_column,
-)
+from ...data.classes import check_label, renumber
+from ...data.splits import HELD, hold_out, limited, one_validation
+from ...data.tables import Tables, beside, choose, label_column, measured, open_tables, parquet_files, pick_column
 from ...errors import InputError
 from .digits import digits
 from .folders import class_folders, has_images
@@ -41,11 +33,18 @@ class Split:
     def streaming(self) -> bool:
         return isinstance(self.rows, datasets.IterableDataset)
 
+    def numbered_as(self, names: Sequence[str] | None) -> "Split":
+        """With its classes numbered as these names are, where both have names."""
+        numbers = renumber(self.classes, names, self.name)
+        return self if numbers is None or names is None else replace(self, renumbered=numbers, classes=tuple(names))
+
+    def chosen(self, numbers: Sequence[int]) -> "Split":
+        return replace(self, rows=self.rows.select(numbers), length=len(numbers))
+
     def read(self, row: dict[str, Any], number: int, mode: str) -> tuple[Image.Image, int]:
         """A row's image in PIL's mode, and its label; `number` is the row's, for the error."""
         content, label = row[self.image], row[self.label]
-        if not isinstance(label, int) or isinstance(label, bool):
-            raise InputError(f"the label of image {number} of split {self.name} is {label!r}; expected a class number")
+        check_label(label, f"image {number} of split {self.name}")
         try:
             with open_picture(content) as picture:
                 image = to_mode(picture, mode)
@@ -73,16 +72,15 @@ def open_splits(
 
     `holdout` takes that many images of the training split, always the same ones, for validation instead.
     """
-    if holdout and validation:
-        raise InputError(f"data.validation is {validation!r} and data.holdout is {holdout}: drop one")
+    one_validation(validation, holdout)
     tables = _open(source, subset, streaming, (train, validation or train))
     options = dict(image=image, label=label, streaming=streaming)
     training = _split(tables, train, source, **options)
     if holdout:
-        held, kept = _hold_out(training, holdout)
+        kept, held = _hold_out(training, holdout)
     else:
         name = validation or beside(tables, train, source, "images")
-        kept, held = training, _same_classes(_split(tables, name, source, **options), training)
+        kept, held = training, _split(tables, name, source, **options).numbered_as(training.classes)
     return _limited(kept, limit), _limited(held, limit)
 
 
@@ -140,17 +138,6 @@ def _split(tables: Tables, name: str | None, source: str, *, image: Any, label: 
     return Split(rows, name, image, label, classes, length)
 
 
-def _same_classes(split: Split, training: Split) -> Split:
-    """Numbered as the training split numbers them."""
-    if split.classes is None or training.classes is None or split.classes == training.classes:
-        return split
-    numbers = numbers_of(split.classes, training.classes)
-    if -1 in numbers:
-        unknown = split.classes[numbers.index(-1)]
-        raise InputError(f"the split {split.name} has a class {unknown!r} that {training.name} does not have")
-    return replace(split, renumbered=numbers, classes=training.classes)
-
-
 def _is_image(feature: Any) -> bool:
     return isinstance(feature, datasets.Image) or (isinstance(feature, dict) and {"bytes", "path"} <= set(feature))
 
@@ -158,15 +145,13 @@ def _is_image(feature: Any) -> bool:
 def _hold_out(split: Split, count: int) -> tuple[Split, Split]:
     if split.streaming:
         raise InputError("data.holdout needs the images at hand: it does not go with data.streaming")
-    if not 0 < count < len(split.rows):
-        raise InputError(f"data.holdout is {count}; expected less than the {len(split.rows)} images of {split.name}")
-    mixed = split.rows.shuffle(seed=0)  # of its own seed: the same images in every run
-    held, kept = mixed.select(range(count)), mixed.select(range(count, len(mixed)))
-    return replace(split, rows=held, name="holdout", length=count), replace(split, rows=kept, length=len(kept))
+    kept, held = hold_out(len(split.rows), count, "images", split.name)
+    return split.chosen(kept), replace(split.chosen(held), name=HELD)
 
 
 def _limited(split: Split, limit: int | None) -> Split:
-    if limit is None or (split.length is not None and split.length <= limit):
-        return split
-    rows = split.rows.take(limit) if split.streaming else split.rows.shuffle(seed=0).select(range(limit))
-    return replace(split, rows=rows, length=limit)
+    if split.streaming:
+        short = limit is None or (split.length is not None and split.length <= limit)
+        return split if short else replace(split, rows=split.rows.take(limit), length=limit)
+    part = limited(len(split.rows), limit)
+    return split if part is None else split.chosen(part)

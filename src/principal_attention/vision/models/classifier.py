@@ -9,6 +9,7 @@ from typing import Any
 from timm.models import save_for_hf
 from torch import Tensor, nn
 
+from ...adapt.pretrained import name_classes
 from ...plumbing.files import filling
 
 
@@ -33,6 +34,11 @@ class Classifier:
     labels: tuple[str, ...] | None = None  # the names of the classes
     missing: tuple[str, ...] = ()  # weights that were not in the folder and are random
 
+    @property
+    def network(self) -> nn.Module:
+        """Without what makes it take plain tensors: what `robustify` knows."""
+        return self.model.network if isinstance(self.model, HuggingFace) else self.model
+
     def save(self, folder: Path, model: nn.Module | None = None) -> None:
         """Weights and card into a folder, atomically; `model` may hold other weights of the same network."""
         with filling(folder) as partial:
@@ -43,9 +49,7 @@ class Classifier:
             config = {"label_names": list(self.labels)} if self.labels else None
             save_for_hf(model, str(folder), config, model_args=dict(self.args), safe_serialization=True)
             return
-        if self.labels:
-            model.network.config.id2label = dict(enumerate(self.labels))
-            model.network.config.label2id = {name: number for number, name in enumerate(self.labels)}
+        name_classes(model.network.config, self.labels)
         model.network.save_pretrained(folder)
         _write_view(folder, self.view)
 
@@ -55,7 +59,7 @@ class HuggingFace(nn.Module):
 
     def __init__(self, network: Any):
         super().__init__()
-        self.network = network
+        self.network: Any = network
 
     def forward(self, images: Tensor) -> Tensor:
         return self.network(pixel_values=images).logits  # type: ignore[no-any-return]

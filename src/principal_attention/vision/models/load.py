@@ -14,6 +14,8 @@ from torch import nn
 from ...adapt import notes, robustify
 from ...adapt.choice import Choice
 from ...adapt.models import attention_modules
+from ...adapt.named import EXPECTED, ModelRef
+from ...adapt.pretrained import open_classifier
 from ...errors import InputError, hint
 from ...plumbing.layout import CARD, WEIGHTS
 from . import names  # noqa: F401  (registers them)
@@ -44,7 +46,7 @@ def build_classifier(
         assert name is not None
         made = _timm(name, classes, args, image_size)
     else:
-        made = _pretrained(init_from, classes, args, image_size)
+        made = _pretrained(ModelRef.of(init_from), classes, args, image_size)
     view = replace(
         made.view,
         size=image_size or made.view.size,
@@ -60,15 +62,18 @@ def build_classifier(
         if view.channels != 3:
             card["first_conv"] = None  # else timm takes the saved weights for those of RGB images and converts them
     if harden is not None:
-        harden(made.model.network if isinstance(made.model, HuggingFace) else made.model)
+        harden(made.network)
     made = replace(made, view=view)
     _try(made)
     return made
 
 
-def load_classifier(model: str) -> Classifier:
-    """A model as it is: the folder of a finished run, timm:NAME[@weights] or hf:FOLDER."""
-    made = _pretrained(model, None, {}, None)
+def load_classifier(model: ModelRef | str) -> Classifier:
+    """A model as it is, or with the RPC-Attention that its reference asks for. In evaluation mode."""
+    ref = ModelRef.of(model)
+    made = _pretrained(ref, None, {}, None)
+    if ref.robustify is not None:
+        ref.robustify.put_into(made.network)
     _try(made)
     made.model.eval()
     return made
@@ -87,13 +92,12 @@ def untrained_classifier(like: Classifier) -> nn.Module:
     return made.to(next(model.parameters()).device).eval().requires_grad_(False)
 
 
-def _pretrained(model: str, classes: int | None, args: dict[str, Any], image_size: int | None) -> Classifier:
-    if model.startswith("timm:"):
-        network, _, weights = model.removeprefix("timm:").partition("@")
-        return _timm(network, classes, args, image_size, weights or "hub")
-    if model.startswith("hf:"):
-        return _huggingface(model.removeprefix("hf:"), classes, args)
-    return _run(Path(model).expanduser(), classes, args, image_size)
+def _pretrained(ref: ModelRef, classes: int | None, args: dict[str, Any], image_size: int | None) -> Classifier:
+    if ref.library == "timm":
+        return _timm(ref.place, classes, args, image_size, ref.weights or "hub")
+    if ref.library == "hf" and not ref.is_timm:
+        return _huggingface(ref.place, classes, args)
+    return _folder(ref, classes, args, image_size)
 
 
 @torch.no_grad()
@@ -127,6 +131,8 @@ def _timm(
         overlay = _local_weights(name, weights)
         loading = {"pretrained": True, "num_classes": overlay["num_classes"], "pretrained_cfg_overlay": overlay}
     model = _sized(lambda **sized: timm.create_model(name, **loading, **args, **sized), what, image_size)
+    if notes.read(model) is not None:
+        robustify(model)
     if classes not in (None, model.num_classes):  # after its weights were loaded in full: half would go unnoticed
         model.reset_classifier(classes)
     args = getattr(model, "model_args", args)  # our own models have them as JSON
@@ -161,7 +167,10 @@ def _local_weights(name: str, weights: str) -> dict[str, Any]:
             classes = file.get_slice(key).get_shape()[0] if key in file.keys() else 0  # noqa: SIM118
     except SafetensorError as wrong:
         raise InputError(f"{path} cannot be read as safetensors: {wrong}") from wrong
-    return {"file": str(path), "num_classes": classes, "url": "", "hf_hub_id": None, "custom_load": False}
+    found = {"file": str(path), "num_classes": classes, "url": "", "hf_hub_id": None, "custom_load": False}
+    card = path.with_name(CARD)  # of a model that was saved there: it may record RPC-Attention
+    told = _json(card).get("pretrained_cfg") if card.is_file() else None
+    return found | ({"notes": tuple(told.get("notes") or ())} if isinstance(told, dict) else {})
 
 
 def _huggingface(folder: str, classes: int | None, args: dict[str, Any]) -> Classifier:
@@ -169,22 +178,14 @@ def _huggingface(folder: str, classes: int | None, args: dict[str, Any]) -> Clas
 
     if args:
         raise InputError(f"a Hugging Face model takes no options here, but {sorted(args)[0]} was given")
-    other = {} if classes is None else {"num_labels": classes, "ignore_mismatched_sizes": True}
-    try:
-        network, found = AutoModelForImageClassification.from_pretrained(
-            folder, use_safetensors=True, trust_remote_code=False, output_loading_info=True, **other
-        )
-    except Exception as wrong:  # the hub's, the file system's and the format's own words
-        raise InputError(f"hf:{folder} cannot be opened: {str(wrong).strip().splitlines()[0]}") from wrong
+    network, labels, missing = open_classifier(folder, AutoModelForImageClassification, classes)
     path = Path(folder) / "preprocessor_config.json"
     told = _json(path) if path.is_file() else {}
     config = network.config
     channels = getattr(config, "num_channels", 3)
     mean, std = (_values(told.get(key), channels) for key in ("image_mean", "image_std"))
-    named = [str(name) for _, name in sorted(config.id2label.items())]
-    labels = None if named == [f"LABEL_{i}" for i in range(len(named))] else tuple(named)
     view = View(config.image_size, channels, mean, std, config.num_labels, 1.0)
-    return Classifier(HuggingFace(network), view, {}, labels, missing=tuple(sorted(found["missing_keys"])))
+    return Classifier(HuggingFace(network), view, {}, labels, missing)
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -202,13 +203,13 @@ def _values(told: Any, channels: int) -> tuple[float, ...]:
     return tuple(told) if isinstance(told, list | tuple) and len(told) == channels else (0.5,) * channels
 
 
-def _run(folder: Path, classes: int | None, args: dict[str, Any], image_size: int | None) -> Classifier:
+def _folder(ref: ModelRef, classes: int | None, args: dict[str, Any], image_size: int | None) -> Classifier:
+    """What `save_pretrained` or a finished run left there."""
+    folder = ref.folder
     if not (folder / CARD).is_file():
-        raise InputError(
-            f"the model is {folder}; expected timm:NAME@weights, hf:FOLDER or the folder of a finished run"
-        )
+        raise InputError(f"the model is {folder}; {EXPECTED}")
     card = _json(folder / CARD)
-    if "architecture" not in card:
+    if ref.is_transformers:
         return _huggingface(str(folder), classes, args)
     model = _sized(lambda **sized: read_model(folder, **args, **sized), f"the model of {folder}", image_size)
     if classes not in (None, model.num_classes):

@@ -1,0 +1,119 @@
+"""The labelled images of an evaluation: which ones, in which order, and what the model calls their classes."""
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from ...adapt.named import ModelRef
+from ...data.classes import check_label, numbers_of
+from ...data.order import stratified
+from ...errors import InputError
+from ...plumbing.layout import RECIPE
+from ...plumbing.processes import worker_options
+from ...vision.data import Examples, Split, evaluation_transform, open_split, open_splits, stack
+from ...vision.models.classifier import View
+from ..kind import DataChoice
+from ..run import read_recipe
+from .imagenet import wnids
+from .recipe import ImageRecipe
+from .subject import ImageSubject
+
+
+@dataclass(frozen=True)
+class ImageBatch:
+    number: int
+    images: Tensor  # in [0, 1]
+    labels: Tensor
+    indices: list[int]  # in the data
+
+    def first(self, count: int) -> "ImageBatch":
+        return replace(self, images=self.images[:count], labels=self.labels[:count], indices=self.indices[:count])
+
+    def to(self, device: torch.device | str) -> "ImageBatch":
+        return replace(self, images=self.images.to(device), labels=self.labels.to(device))
+
+
+class Images:
+    """A split as a model sees it before normalising; every beginning of its order is stratified."""
+
+    def __init__(self, split: Split, view: View, names: Sequence[str] | None):
+        if split.streaming:
+            raise InputError("an evaluation needs the images at hand: it does not stream")
+        self.split = numbered_for(split, view, names)
+        see = evaluation_transform(
+            view.size, mean=(0.0,) * view.channels, std=(1.0,) * view.channels, crop_pct=view.crop_pct,
+            interpolation=view.interpolation,
+        )  # fmt: skip
+        mode = "L" if view.channels == 1 else "RGB"
+        self.examples = Examples(self.split, see, num_classes=view.num_classes, mode=mode)
+        self.given = list(self.split.rows[self.split.label])  # as the data number them, so the same for every model
+        for index, label in enumerate(self.given):
+            check_label(label, f"image {index} of split {split.name}")
+        renumbered = self.split.renumbered
+        self.labels = self.given if renumbered is None else [renumbered[label] for label in self.given]
+        self.order = stratified(self.given)
+
+    def fingerprint(self) -> str:
+        """A hash of the labels and a few images; differs when the data differ."""
+        seen = hashlib.sha256(np.asarray(self.given, dtype=np.int64).tobytes())
+        for index in self.order[:4]:
+            seen.update(self.split.read(self.split.rows[index], index, "RGB")[0].tobytes())
+        return seen.hexdigest()[:8]
+
+    def only(self, wanted: Callable[[int], bool]) -> "Images":
+        """Those whose labels are wanted, in the same order."""
+        fewer = copy(self)
+        fewer.order = [index for index in self.order if wanted(self.labels[index])]
+        return fewer
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def batches(self, size: int, wanted: Sequence[int], workers: int) -> Iterator[ImageBatch]:
+        """The batches of these numbers; batch b holds the images b·size to (b + 1)·size of the order."""
+        chosen = [[int(i) for i in self.order[b * size : (b + 1) * size]] for b in wanted]
+        keys = [[(index, index) for index in batch] for batch in chosen]
+        loader = DataLoader(self.examples, batch_sampler=keys, collate_fn=stack, **worker_options(workers))
+        for number, indices, found in zip(wanted, chosen, loader, strict=True):
+            if isinstance(found, InputError):
+                raise found
+            pixels, labels = found
+            yield ImageBatch(number, pixels, labels, indices)
+
+
+def numbered_for(split: Split, view: View, names: Sequence[str] | None) -> Split:
+    """The split with its classes numbered as the model numbers them: by name where both have names."""
+    if split.classes is None:
+        return split
+    known = list(names) if names else wnids() if view.num_classes == 1000 else None
+    numbers = (-1,) if known is None else numbers_of(split.classes, known)
+    if known is not None and -1 not in numbers:
+        return replace(split, renumbered=numbers, classes=tuple(known))
+    if len(split.classes) != view.num_classes or set(numbers) != {-1}:
+        raise InputError(
+            f"the data have {len(split.classes)} classes ({', '.join(split.classes[:3])} …) and the model has "
+            f"{view.num_classes} of other names; expected data whose classes the model knows"
+        )
+    return split
+
+
+def open_images(subject: ImageSubject, model: ModelRef, choice: DataChoice) -> tuple[Images, str]:
+    """The images to measure on, and how records call them. A run has its own: those it was not trained on."""
+    if choice.source is not None:
+        found, source = open_split(choice.source, choice.split), choice.source
+    else:
+        if not (model.folder / RECIPE).is_file():
+            raise InputError("--data is missing: expected a hub name, a parquet file or folder, or an image folder")
+        recipe = read_recipe(model.folder)
+        if not isinstance(recipe, ImageRecipe):
+            raise InputError(f"the recipe in {model.given} is of other data than images; name images with --data")
+        source = recipe.data.source
+        _, found = open_splits(source, **recipe.data.splits | {"streaming": False})
+    return Images(found, subject.view, subject.classifier.labels), f"{Path(source).name}/{found.name}"

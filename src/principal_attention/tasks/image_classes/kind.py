@@ -1,0 +1,82 @@
+"""What image classes offer to the engines and the command line."""
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ...adapt.named import ModelRef
+from ..kind import DataChoice, Kind
+from .recipe import ImageRecipe
+from .suites import SUITES
+
+if TYPE_CHECKING:
+    import torch
+
+    from ...evaluation.suite import Suite
+    from .analysis import ImageInputs
+    from .examples import Images
+    from .subject import ImageSubject
+    from .training import ImageTask
+
+
+class ImageClasses(Kind):
+    name, title, unit = "images", "image classifiers", "images"
+    recipe = ImageRecipe
+
+    @cached_property
+    def suites(self) -> Mapping[str, "Suite"]:
+        return {suite.name: suite for suite in SUITES}
+
+    def recognises(self, model: ModelRef) -> bool:
+        return model.is_timm or (
+            model.is_transformers and ("image_size" in model.config or "vocab_size" not in model.config)
+        )
+
+    def task(self, recipe: Any, processes: int) -> "ImageTask":
+        from .training import ImageTask
+
+        return ImageTask(recipe, processes)
+
+    def subject(self, model: ModelRef, device: "torch.device | str") -> "ImageSubject":
+        from .subject import ImageSubject
+
+        subject = ImageSubject(model, device)
+        subject.check_whole()
+        return subject
+
+    def open_data(self, subject: Any, model: ModelRef, choice: DataChoice) -> "tuple[Images, str]":
+        from .examples import open_images
+
+        return open_images(subject, model, choice)
+
+    def inputs(self, model: ModelRef, choice: DataChoice, *, count: int, device: "torch.device | str") -> "ImageInputs":
+        from .analysis import ImageInputs
+        from .subject import ImageSubject
+
+        subject = ImageSubject(model, device)
+        images, data = self.open_data(subject, model, choice)
+        return ImageInputs(subject, images, data, count)
+
+    def listings(self) -> Mapping[str, Callable[[], list[str]]]:
+        return {"models": _models, "attacks": _attacks, "corruptions": _corruptions}
+
+
+def _models() -> list[str]:
+    from ...vision.models import NAMES
+
+    return list(NAMES)
+
+
+def _attacks() -> list[str]:
+    from ...vision.attacks import ATTACKS
+
+    return list(ATTACKS)
+
+
+def _corruptions() -> list[str]:
+    from ...vision.corruptions.parameters import CORRUPTIONS
+
+    return list(CORRUPTIONS)
+
+
+KIND = ImageClasses()

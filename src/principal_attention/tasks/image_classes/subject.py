@@ -1,0 +1,36 @@
+"""A classifier of images under test, and what can be asked of it."""
+
+import torch
+from torch import Tensor, nn
+
+from ...adapt.named import ModelRef
+from ...adapt.spec import describe
+from ...errors import InputError
+from ...plumbing.fingerprints import fingerprint
+from ...vision.models.classifier import Classifier
+from ...vision.models.load import load_classifier
+from ...vision.pixels import OnPixels
+
+
+class ImageSubject:
+    """A classifier that takes images in [0, 1] (`on_pixels`), or as its own normaliser makes them (`network`)."""
+
+    def __init__(self, model: ModelRef | str, device: torch.device | str = "cpu"):
+        ref = ModelRef.of(model)
+        self.classifier: Classifier = load_classifier(ref)
+        self.view = self.classifier.view
+        self.network: nn.Module = self.classifier.model.to(device).eval().requires_grad_(False)
+        self.on_pixels = OnPixels(self.network, self.view.mean, self.view.std).to(device)
+        self.name = ref.name
+        self.robustify = describe(self.classifier.network)
+
+    def check_whole(self) -> None:
+        """Whether every weight came with the model."""
+        if missing := self.classifier.missing:
+            raise InputError(f"{self.name} has no weights for {missing[-1]}: fine-tune it first")
+
+    def normalised(self, images: Tensor) -> Tensor:
+        return (images - self.on_pixels.mean) / self.on_pixels.std
+
+    def fingerprint(self) -> str:
+        return fingerprint(self.network, self.view)

@@ -1,0 +1,131 @@
+"""Attacks by someone who knows the model, with checks that its gradients do not mislead them."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from ....adapt.named import ModelRef
+from ....adapt.spec import Robustify
+from ....errors import InputError
+from ....evaluation.suite import Bench, Case, Group, Record, Suite, Table
+from ....plumbing.sections import Count, Numbers, Section, Words, check_names
+
+if TYPE_CHECKING:
+    from ....evaluation.outcomes import Result
+    from ..subject import ImageSubject
+
+
+class Options(Section):
+    attacks: Words = Field(("fgsm", "pgd"), description="Attacks, from `principal list attacks`.")
+    eps: Numbers = Field((), description="Budgets in the ℓ∞ norm, as 1/255,2/255. Default: the protocol's.")
+    eps_l2: Numbers = Field((), description="Budgets of cw in the ℓ2 norm. Default: 0.5.")
+    eps_l1: Numbers = Field((), description="Budgets of sld in the ℓ1 norm. Default: 10.")
+    steps: Count | None = Field(None, description="Iterations (or queries) of each attack. Default: the attack's own.")
+    targets: Count = Field(9, description="Classes that apgd-t and fab-t aim at.")
+    samples: int = Field(128, ge=2, description="Queries of spsa in each step.")
+    protocol: Literal["pixel", "authors"] = Field("pixel", description="Meaning of a budget: pixel or authors.")
+    gradients: Words = Field(("own",), description="Gradients to attack with: own, straight, infinite, transfer.")
+    source: str | None = Field(None, description="Model that transferred attacks are made on.")
+    source_robustify: str | None = Field(None, description="RPC-Attention to put into --source, as in --robustify.")
+
+
+class Attacks(Suite):
+    name, help = "attacks", "Accuracy under attack, and checks for masked gradients."
+    options = Options
+    check_title = "Are the gradients to be trusted?"
+
+    def groups(self, bench: Bench, options: Options) -> Iterator[Group]:
+        images, name = bench.opened
+        yield Group(name, images, list(self._cases(bench, options, bench.count(len(images)))))
+
+    def _cases(self, bench: Bench, options: Options, n: int) -> Iterator[Case]:
+        from ....pursuit import surrogate
+        from ....vision.attacks import ATTACKS
+        from ..cases import attack_case
+        from ..masking import gradient_case
+        from ..protocols import GRADIENTS, PROTOCOLS
+
+        subject, protocol = bench.subject, PROTOCOLS[options.protocol]
+        names = check_names(options.attacks, list(ATTACKS), "attack")
+        sources = check_names(options.gradients, GRADIENTS, "source of gradients")
+        for bent in surrogate.KINDS:
+            if bent in sources and not subject.robustify:
+                raise InputError(f"--gradients {bent} is for models with RPC-Attention; {subject.name} has none")
+        other = _source(bench, options, sources)
+        given = {norm: x for norm, x in _budgets(options).items() if x}
+        yield gradient_case(n)
+        for name in names:
+            kind = ATTACKS[name]
+            if protocol.name == "authors" and kind.pixels:
+                usable = ", ".join(each for each, its in ATTACKS.items() if not its.pixels)
+                raise InputError(f"{name} works on images in [0, 1]; --protocol authors is for {usable}")
+            more: dict[str, Any] = {key: getattr(options, key) for key in ("targets", "samples") if key in kind.options}
+            for budget in protocol.budgets(name, given):
+                for gradients in sources:
+                    if gradients in ("own", "transfer") or kind.gradients:
+                        yield attack_case(
+                            name, n, eps=budget, protocol=protocol, gradients=gradients, steps=options.steps,
+                            seed=bench.seed, source=other if gradients == "transfer" else None, **more,
+                        )  # fmt: skip
+
+    def summarise(self, subject: Any, results: Sequence["Result"]) -> list[Record]:
+        from ..summary import attack_records
+
+        return attack_records(subject.name, self.own(results))
+
+    def checks(self, subject: Any, results: Sequence["Result"]) -> list[Record]:
+        from ..masking import check_masking
+
+        return check_masking(subject.name, self.own(results))
+
+    def tables(self, records: Sequence[Record]) -> list[Table]:
+        from ....vision.attacks import ATTACKS
+        from ...classes import accuracy_rows
+
+        order = list(ATTACKS)
+        own = [each for each in records if each["metric"] == "top1"]
+        own.sort(key=lambda each: (order.index(each["case"]), each["protocol"], each["norm"], each["eps"]))
+        return [Table("", accuracy_rows(own, self.setting))]
+
+    def setting(self, record: Record) -> str:
+        from ..protocols import in_words
+
+        return in_words(record)
+
+    def score(self, result: "Result") -> Any:
+        from ...classes import right
+
+        return None if result.description["case"] == "gradients" else right(result)
+
+
+def _budgets(options: Options) -> dict[str, tuple[float, ...]]:
+    return {"linf": options.eps, "l2": options.eps_l2, "l1": options.eps_l1}
+
+
+def _source(bench: Bench, options: Options, sources: Sequence[str]) -> "ImageSubject | None":
+    """The model that transferred attacks are made on; its images and classes must be those of the model under test."""
+    from ..subject import ImageSubject
+
+    if ("transfer" in sources) != (options.source is not None):
+        raise InputError("--gradients transfer and --source MODEL, which it is made on, go together")
+    if options.source is None:
+        if options.source_robustify is not None:
+            raise InputError("--source-robustify changes the model of --source, which is missing")
+        return None
+    if options.protocol != "pixel":
+        raise InputError("attacks are transferred in pixels: --source needs --protocol pixel")
+    robustify = Robustify.parse(options.source_robustify) if options.source_robustify else None
+    ref = ModelRef.of(options.source, robustify)
+    ref.check_finished()
+    subject, other = bench.subject, ImageSubject(ref, bench.device)
+    for what in ("size", "channels", "num_classes"):
+        theirs, ours = getattr(other.view, what), getattr(subject.view, what)
+        if theirs != ours:
+            raise InputError(
+                f"--source {other.name} has {what} {theirs} and {subject.name} has {ours}; expected the same"
+            )
+    names = other.classifier.labels, subject.classifier.labels
+    if None not in names and names[0] != names[1]:
+        raise InputError(f"--source {other.name} numbers its classes otherwise than {subject.name}; expected the same")
+    return other

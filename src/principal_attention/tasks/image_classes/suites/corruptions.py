@@ -1,0 +1,64 @@
+"""The fifteen corruptions of ImageNet-C, made here or as published."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from ....evaluation.suite import Bench, Group, Record, Suite, Table
+from ....plumbing.sections import Section, Words, check_names
+
+if TYPE_CHECKING:
+    from ....evaluation.outcomes import Result
+
+
+class Options(Section):
+    corruptions: Words = Field((), description="Kinds, from `principal list corruptions`. Default: all.")
+    severities: Words = Field(("1", "2", "3", "4", "5"), description="Severities, from 1 to 5.")
+    frost_dir: Path | None = Field(None, description="Folder of ImageNet-C's photographs of frost. Default: made.")
+    imagenet_c: Path | None = Field(None, description="Folder of the published ImageNet-C, used instead.")
+
+
+class Corruptions(Suite):
+    name, help = "corruptions", "Accuracy under the fifteen corruptions of ImageNet-C; mCE where it is defined."
+    options = Options
+
+    def groups(self, bench: Bench, options: Options) -> Iterator[Group]:
+        from ....vision.corruptions import CORRUPTIONS, SEVERITIES, read_textures
+        from ..cases import corruption_cases, published_corruption_case
+        from ..published import open_imagenet_c
+
+        names = check_names(options.corruptions or CORRUPTIONS, CORRUPTIONS, "corruption")
+        severities = [int(s) for s in check_names(options.severities, [str(s) for s in SEVERITIES], "severity")]
+        if options.imagenet_c is not None:
+            for name, severity, images in open_imagenet_c(options.imagenet_c, names, severities, bench.subject.view):
+                case = published_corruption_case(name, severity, bench.count(len(images)))
+                yield Group("imagenet-c", images, [case])
+            return
+        textures = read_textures(options.frost_dir) if options.frost_dir and "frost" in names else None
+        images, data = bench.opened
+        n = bench.count(len(images))
+        yield Group(data, images, corruption_cases(names, severities, n, seed=bench.seed, textures=textures))
+
+    def summarise(self, subject: Any, results: Sequence["Result"]) -> list[Record]:
+        from ..summary import accuracies, corruption_errors
+
+        made = [each for result in self.own(results) for each in accuracies(subject.name, result)]
+        if subject.view.num_classes != 1000:  # mCE divides by AlexNet's errors on ImageNet
+            return made
+        clean = [each for r in results if r.description["suite"] == "clean" for each in accuracies(subject.name, r)]
+        return made + corruption_errors(subject.name, [*clean, *made])
+
+    def tables(self, records: Sequence[Record]) -> list[Table]:
+        from ..summary import corruption_tables
+
+        return [Table(title, rows) for title, rows in corruption_tables(records)]
+
+    def setting(self, record: Record) -> str:
+        return f"severity {record['severity']}"
+
+    def score(self, result: "Result") -> Any:
+        from ...classes import right
+
+        return right(result)

@@ -1,0 +1,67 @@
+"""ImageNet-A, -R and -O, in the folders they unpack to."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from ....errors import InputError
+from ....evaluation.suite import Bench, Group, Record, Suite, Table
+from ....plumbing.sections import Section
+
+if TYPE_CHECKING:
+    from ....evaluation.outcomes import Result
+
+
+class Options(Section):
+    ood: Path | None = Field(
+        None, description="Folder that holds imagenet-a, imagenet-r and imagenet-o, or one of them. Default: --data."
+    )
+
+
+class OutOfDistribution(Suite):
+    name, help = "ood", "Accuracy on ImageNet-A and -R, and how well ImageNet-O is told from ImageNet (AUPR)."
+    options = Options
+
+    def groups(self, bench: Bench, options: Options) -> Iterator[Group]:
+        from ..published import SETS, find_sets, negative_case, open_set, set_case
+
+        where = options.ood or bench.data
+        if where is None:
+            raise InputError(f"--ood is missing: expected a folder that holds {', '.join(SETS)}, or one of them")
+        for case, folder in find_sets(Path(where).expanduser()).items():
+            found = open_set(case, folder, bench.subject.view)
+            yield Group(case, found, [set_case(case, bench.count(len(found)), bench.limit)])
+            if case == "imagenet-o":
+                if options.ood is None or bench.data is None:
+                    raise InputError("imagenet-o needs ImageNet's validation images beside it: name them with --data")
+                images, name = bench.opened
+                known, negative = negative_case(images, bench.limit)
+                yield Group(name, known, [negative])
+
+    def summarise(self, subject: Any, results: Sequence["Result"]) -> list[Record]:
+        from ...classes import top1
+        from ..summary import aupr
+
+        own = self.own(results)
+        return [*(top1(subject.name, each) for each in own if self._has_answers(each)), *aupr(subject.name, own)]
+
+    def tables(self, records: Sequence[Record]) -> list[Table]:
+        from ...classes import accuracy_rows
+        from ..summary import aupr_rows
+
+        rows = accuracy_rows(records, self.setting)
+        found = aupr_rows(records)
+        return [Table("", [*rows, *found[1:]] if rows else found)]
+
+    def score(self, result: "Result") -> Any:
+        from ...classes import right
+
+        return right(result) if self._has_answers(result) else None
+
+    def _has_answers(self, result: "Result") -> bool:
+        """ImageNet-O's images are of no class, and ImageNet's own beside it are there to be told from them."""
+        from ..published import NEGATIVES
+
+        return result.description["case"] not in ("imagenet-o", NEGATIVES)

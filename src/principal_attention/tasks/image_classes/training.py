@@ -1,0 +1,129 @@
+"""Image classification as a task of the engine."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from accelerate import Accelerator
+from timm.data import Mixup
+from torch import Tensor, nn
+
+from ...analysis.track import EXAMPLES, KernelPCATracker
+from ...errors import InputError
+from ...plumbing.processes import Place, raise_together, spare_workers
+from ...plumbing.records import records_of
+from ...plumbing.seeds import seed_all, words
+from ...training.batches import BatchPlan, evaluation_loader, training_loader
+from ...training.engine import Task
+from ...vision.data import Examples, evaluation_transform, open_splits, stack, training_transform
+from ...vision.data.sources import class_count
+from ...vision.models.classifier import Classifier
+from ...vision.models.load import build_classifier
+from ..classes import Accuracy, count
+from .recipe import ImageRecipe
+
+
+class ImageTask(Task):
+    def __init__(self, recipe: ImageRecipe, processes: int = 1):
+        data, augment, training = recipe.data, recipe.augment, recipe.training
+        self.recipe = recipe
+        self.workers = spare_workers(processes) if training.workers is None else training.workers
+        train, validation = open_splits(data.source, **data.splits)
+        length = data.length or train.length
+        if length is None:
+            raise InputError(f"the stream {data.source} does not say how many images it has: set data.length")
+        if data.length and not train.streaming:
+            raise InputError(f"data.length is {data.length}, which is for streams; data.limit uses less of other data")
+        seed_all("initialisation", recipe.seed)
+        self.classifier: Classifier = build_classifier(
+            name=recipe.model.name if recipe.model else None, options=recipe.model.options if recipe.model else None,
+            init_from=recipe.init_from, num_classes=lambda: class_count((train, validation)),
+            image_size=data.image_size, mean=data.mean, std=data.std,
+            harden=recipe.robustify.put_into if recipe.robustify else None,
+        )  # fmt: skip
+        self.classifier = replace(self.classifier, labels=train.classes)
+        self.model: nn.Module = self.classifier.model
+        view = self.classifier.view
+        look: dict[str, Any] = dict(mean=view.mean, std=view.std)
+        learn = training_transform(
+            view.size,
+            **look,
+            **augment.model_dump(exclude={"mixup", "cutmix", "repeats"}),
+        )
+        see = evaluation_transform(view.size, **look, crop_pct=view.crop_pct, interpolation=view.interpolation)
+        common: dict[str, Any] = dict(num_classes=view.num_classes, mode="L" if view.channels == 1 else "RGB")
+        random = (
+            augment.crop != "none" or augment.flip or augment.rand_augment or augment.color_jitter or augment.erasing
+        )
+        self.examples = Examples(train, learn, seed=recipe.seed if random else None, **common)
+        self.held = Examples(validation, see, **common)
+        self.plan = BatchPlan(length, training.batch_size, recipe.seed, augment.repeats, shuffle=not train.streaming)
+        self.mixup = None
+        if augment.mixup or augment.cutmix:
+            self.mixup = Mixup(
+                augment.mixup, augment.cutmix, label_smoothing=training.smoothing, num_classes=view.num_classes
+            )
+        self.last: Accuracy | None = None
+        if recipe.track:
+            self.track = KernelPCATracker(*self._watched_images())
+
+    def _watched_images(self) -> tuple[Callable[[nn.Module], object], int]:
+        """A fixed batch of held-out images, as a way to show it to the model."""
+        found = stack([self.held[index, index] for index in range(min(EXAMPLES, len(self.held)))])
+        if isinstance(found, InputError):
+            raise found
+        images = found[0]
+        return lambda model: model(images.to(next(model.parameters()).device)), len(images)
+
+    def batches(self, steps: range, place: Place) -> Iterator[Any]:
+        parts = place.world * self.recipe.training.accumulate
+        if self.mixup is not None and self.plan.batch_size % (2 * parts):
+            raise InputError(
+                f"training.batch_size is {self.plan.batch_size}; mixup and cutmix pair images, "
+                f"so expected a multiple of {2 * parts}"
+            )
+        return training_loader(
+            self.examples, self.plan, steps, place=place, accumulate=self.recipe.training.accumulate,
+            workers=self.workers, stack=stack, shuffle_buffer=self.recipe.data.shuffle_buffer,
+            pin=torch.cuda.is_available(),
+        )  # fmt: skip
+
+    def loss(self, model: nn.Module, batch: Any, step: int) -> Tensor:
+        device = next(model.parameters()).device
+        images, labels = (t.to(device, non_blocking=True) for t in batch)
+        if self.mixup is None:
+            return F.cross_entropy(model(images).float(), labels, label_smoothing=self.recipe.training.smoothing)
+        np.random.seed(words("mixing", self.recipe.seed, step)[0])  # one draw for the whole batch, in every process
+        images, targets = self.mixup(images, labels)
+        return F.cross_entropy(model(images).float(), targets)
+
+    def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]:
+        place = Place(accelerator.process_index, accelerator.num_processes)
+        batches = evaluation_loader(
+            self.held, batch_size=max(1, self.plan.batch_size // place.world), place=place, workers=self.workers,
+            stack=stack,
+        )  # fmt: skip
+        problem, counts = None, torch.zeros(4)
+        try:
+            counts = count(model, batches, device=accelerator.device)
+        except InputError as wrong:
+            problem = wrong
+        raise_together(problem, accelerator)
+        self.last = Accuracy.of(accelerator.reduce(counts))
+        return self.last.metrics()
+
+    def finish(self, model: nn.Module, accelerator: Accelerator) -> list[dict[str, Any]]:
+        assert self.last is not None
+        return records_of(
+            self.recipe.name, "clean", self.held.split.name, self.last.metrics(), n=self.last.n, seed=self.recipe.seed
+        )
+
+    def save(self, folder: Path, model: nn.Module) -> None:
+        self.classifier.save(folder, model)
+
+    def headline(self, metrics: dict[str, float]) -> str:
+        return f"top-1 {metrics['top1']:.2%}"

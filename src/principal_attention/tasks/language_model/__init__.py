@@ -1,0 +1,5 @@
+"""Language models: the next token of a text."""
+
+from .kind import KIND
+
+__all__ = ["KIND"]

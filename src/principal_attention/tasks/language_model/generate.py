@@ -1,0 +1,50 @@
+"""`principal generate`: a language model goes on from a prompt, word by word."""
+
+from typing import Annotated
+
+import typer
+
+from ...adapt.named import ModelRef
+from ...adapt.spec import Robustify
+from ...errors import InputError
+
+
+def generate(
+    run: Annotated[str, typer.Argument(help="Folder of a language model's run.")],
+    prompt: Annotated[str, typer.Argument(help="Text to go on from.")],
+    tokens: Annotated[int, typer.Option(min=1, help="Number of tokens to add.")] = 100,
+    temperature: Annotated[float, typer.Option(help="Below 1 keeps to likelier words, above 1 strays.")] = 1.0,
+    top_p: Annotated[float, typer.Option(help="Draw among the likeliest words that make up this probability.")] = 0.9,
+    greedy: Annotated[bool, typer.Option("--greedy", help="Always take the likeliest word.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the words that are drawn.")] = 0,
+    cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Read earlier words once, or every time.")] = True,
+    robustify: Annotated[
+        str | None, typer.Option(help="RPC-Attention to put in, as preset=cleaned,iterations=4,lam=0.5,layers=all.")
+    ] = None,
+) -> None:
+    """Let a language model go on from a prompt; each word is printed as it comes.
+
+    Example: principal generate runs/wikitext_small-rpc_symlm-0 "The city of" --top-p 0.8
+    """
+    from ...language import decode
+    from ...language.load import load_language_model
+    from ...language.vocabulary import encode_prompt, unknown_of
+
+    sampling = decode.Sampling(0.0 if greedy else temperature, top_p, seed)
+    if not prompt.strip():
+        raise InputError("the prompt has no word in it; expected at least one")
+    try:
+        prompt.encode()
+    except UnicodeEncodeError as wrong:
+        raise InputError("the prompt is not UTF-8") from wrong
+    ref = ModelRef.of(run, Robustify.parse(robustify) if robustify else None)
+    ref.check_finished()
+    model, tokenizer = load_language_model(ref)
+    given = encode_prompt(tokenizer, prompt)
+    number = unknown_of(tokenizer)
+    if unknown := sum(token == number for token in given):
+        typer.echo(f"principal generate: {unknown} of the prompt's {len(given)} words are not known to it", err=True)
+    typer.echo(prompt, nl=False)
+    for piece in decode.stream(tokenizer, given, decode.generate(model, given, tokens, sampling, cached=cache)):
+        typer.echo(piece, nl=False)
+    typer.echo()
