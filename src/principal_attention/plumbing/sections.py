@@ -31,7 +31,11 @@ def check(section: type[Checked], content: Any, what: str, spell: Callable[[str]
     try:
         return section.model_validate(content)
     except ValidationError as wrong:
-        said = "; ".join(_sentence(error, section, spell) for error in wrong.errors()[:3])
+        told: dict[str, list[str]] = {}  # a value that may be of several types has a complaint of each
+        for error in wrong.errors():
+            beginning, expected = _sentence(error, section, spell)
+            told.setdefault(beginning, []).append(expected)
+        said = "; ".join(beginning + ", or ".join(expected) for beginning, expected in list(told.items())[:3])
         raise InputError(f"{what}: {said}" if what else said) from wrong
 
 
@@ -81,20 +85,22 @@ def check_names(given: Any, known: Any, what: str) -> list[str]:
     return list(dict.fromkeys(given))
 
 
-def _sentence(error: Any, section: type[Section], spell: Callable[[str], str]) -> str:
-    place = [part for part in error["loc"] if isinstance(part, str)]
+def _sentence(error: Any, section: type[Section], spell: Callable[[str], str]) -> tuple[str, str]:
+    """What is wrong, and what was expected, to stand one after the other."""
+    # pydantic names a type of several, as list[int], like a key
+    place = [part for part in error["loc"] if isinstance(part, str) and "[" not in part]
     where = spell(".".join(place)) if place else ""
     if error["type"] == "invalid_key":
-        return f"{error['loc'][0]!r} is not a key; expected {', '.join(section.model_fields)}"
+        return f"{error['loc'][0]!r} is not a key; ", f"expected {', '.join(section.model_fields)}"
     if error["type"] == "extra_forbidden":
         known = list(_section(section, place[:-1]).model_fields)
-        return f"unknown key {where}; " + hint(place[-1], known, "expected " + ", ".join(known), 0.6)
+        return f"unknown key {where}; ", hint(place[-1], known, "expected " + ", ".join(known), 0.6)
     if error["type"] == "missing":
-        return f"{where} is missing"
+        return f"{where} is missing", ""
     message = error["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     if error["type"] == "value_error":
-        return f"{where} {message}" if where and message.startswith("is ") else f"{where}: {message}".lstrip(": ")
-    return f"{where or 'its content'} is {error['input']!r}; expected {message}"
+        return (f"{where} " if where and message.startswith("is ") else f"{where}: " if where else ""), message
+    return f"{where or 'its content'} is {error['input']!r}; expected ", message
 
 
 def _section(section: type[BaseModel], place: list[str]) -> type[BaseModel]:
