@@ -15,7 +15,7 @@ from torch import nn
 
 import principal_attention as pa
 from principal_attention.adapt.spec import describe
-from principal_attention.evaluation.results import check, of_result
+from principal_attention.evaluation.results import check_record, of_result
 from principal_attention.evaluation.suite import Case, Group, Suite, Table
 from principal_attention.plumbing.files import filling
 from principal_attention.plumbing.fingerprints import fingerprint
@@ -165,7 +165,7 @@ class Dark(Clean):
 
     def checks(self, subject, results):
         shares = [result.description["dark"] for result in self.own(results)]
-        return [check(subject.name, self.name, "darkness", x < 1, f"light {x:g}", n=1) for x in shares]
+        return [check_record(subject.name, self.name, "darkness", x < 1, f"light {x:g}", n=1) for x in shares]
 
     def setting(self, record):
         return f"light {record['dark']:g}"

@@ -14,7 +14,7 @@ from . import multihead, notes
 from .choice import Choice, Layers
 from .ours import HoldsMechanism
 from .registry import calls, is_known
-from .robust import CallsSDPA, Robust, kind_of, swap, swap_back
+from .robust import CallsSDPA, Robust, mixed_in, swap, swap_back
 
 Model = TypeVar("Model", bound=nn.Module)
 Found = list[tuple[nn.Module, type[Robust]]]  # a model's attention modules in order, each with the way into it
@@ -105,7 +105,7 @@ def _find(model: nn.Module) -> Found:
 
 def _kind(module: nn.Module) -> type[Robust] | None:
     if isinstance(module, Robust):
-        return kind_of(module)
+        return mixed_in(module)
     if is_known(module):
         theirs = huggingface()
         if theirs is None or not calls(type(module), "ALL_ATTENTION_FUNCTIONS"):

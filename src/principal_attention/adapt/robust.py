@@ -94,7 +94,7 @@ def swap_back(module: nn.Module) -> None:
             module.__dict__.pop(name, None)
 
 
-def kind_of(module: Swapped) -> Any:
+def mixed_in(module: Swapped) -> Any:
     return _parts(module)[0]
 
 

@@ -13,20 +13,20 @@ from ..errors import InputError
 VALIDATION = ("validation", "val", "valid", "dev", "test")  # what the second split is called, in this order
 
 
-class Table(NamedTuple):
+class RawSplit(NamedTuple):
     """A split before its columns are looked at."""
 
     rows: Any  # a Dataset, an IterableDataset when streaming, or nothing in an empty file
     length: int | None  # None: a stream that does not say
 
 
-Tables = dict[str, Table]
+RawSplits = dict[str, RawSplit]
 
 
 def open_tables(
     source: str, subset: str | None, names: Iterable[str], *, expected: str, streaming: bool = False,
-    other: Callable[[Path, tuple[str, ...]], Tables | None] | None = None,
-) -> Tables:  # fmt: skip
+    other: Callable[[Path, tuple[str, ...]], RawSplits | None] | None = None,
+) -> RawSplits:  # fmt: skip
     """All splits of a source. `other` opens what is not parquet; `expected` says what may be there.
 
     A subset is a configuration on the hub, given by itself or as NAME:SUBSET, or a folder of that name in a folder.
@@ -80,20 +80,20 @@ def label_column(features: Any, given: str | None, option: str = "data.label") -
     return column, tuple(features[column].names) if column in named else None
 
 
-def from_hub(name: str, subset: str | None = None, *, streaming: bool = False) -> Tables:
+def from_hub(name: str, subset: str | None = None, *, streaming: bool = False) -> RawSplits:
     return measured(_load(f"the data set {name}", name, subset, streaming=streaming))
 
 
-def from_parquet(source: str, files: dict[str, list[str]], *, streaming: bool = False) -> Tables:
+def from_parquet(source: str, files: dict[str, list[str]], *, streaming: bool = False) -> RawSplits:
     """Each split by itself: opened together, all would get the class names of the first."""
 
-    def table(found: list[str]) -> Table:
+    def table(found: list[str]) -> RawSplit:
         try:
             length = sum(pyarrow.parquet.read_metadata(file).num_rows for file in found)
         except (OSError, pyarrow.ArrowException) as wrong:
             raise InputError(f"{source} cannot be opened: {wrong}") from wrong
         options = {"streaming": streaming, "data_files": found, "split": "train"}
-        return Table(_load(source, "parquet", None, **options) if length else None, length)
+        return RawSplit(_load(source, "parquet", None, **options) if length else None, length)
 
     return {name: table(found) for name, found in files.items()}
 
@@ -114,7 +114,7 @@ def parquet_files(path: Path, names: Iterable[str] = ()) -> dict[str, list[str]]
     return splits
 
 
-def choose(tables: Tables, name: str | None, source: str) -> tuple[str, Table]:
+def choose(tables: RawSplits, name: str | None, source: str) -> tuple[str, RawSplit]:
     """The split of that name, else what there is for validation, else the only one; it has examples."""
     if name is not None and name not in tables:
         raise InputError(f"{source} has no split {name!r}; it has {', '.join(tables)}")
@@ -128,7 +128,7 @@ def choose(tables: Tables, name: str | None, source: str) -> tuple[str, Table]:
     return chosen, tables[chosen]
 
 
-def beside(tables: Tables, train: str, source: str, what: str) -> str:
+def beside(tables: RawSplits, train: str, source: str, what: str) -> str:
     """What there is for validation beside the training split."""
     found = next((name for name in VALIDATION if name in tables and name != train), None)
     if found is None:
@@ -139,14 +139,14 @@ def beside(tables: Tables, train: str, source: str, what: str) -> str:
     return found
 
 
-def measured(tables: dict[str, Any]) -> Tables:
+def measured(tables: dict[str, Any]) -> RawSplits:
     def length(name: str, rows: Any) -> int | None:
         if hasattr(rows, "__len__"):
             return len(rows)
         told = (rows.info.splits or {}).get(name)  # a stream of the hub
         return told.num_examples if told else None
 
-    return {name: Table(rows, length(name, rows)) for name, rows in tables.items()}
+    return {name: RawSplit(rows, length(name, rows)) for name, rows in tables.items()}
 
 
 def _load(what: str, name: str, subset: str | None, **options: Any) -> Any:

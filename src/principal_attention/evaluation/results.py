@@ -17,6 +17,6 @@ def of_result(model: str, result: Result, metric: str, value: float, **rest: Any
     return record(model, told.pop("suite"), told.pop("case"), metric, value, **told, **rest, seconds=seconds)
 
 
-def check(model: str, suite: str, case: str, passed: bool, sentence: str, *, n: int, **rest: Any) -> Record:
+def check_record(model: str, suite: str, case: str, passed: bool, sentence: str, *, n: int, **rest: Any) -> Record:
     """A record of a check: its value is 1 where it passed, and the sentence says what was found."""
     return record(model, suite, case, CHECKED, float(passed), n=n, seed=0, sentence=sentence, **rest)

@@ -118,7 +118,7 @@ class Suite(ABC):
         """Records of this suite's results; `results` are those of every suite in the folder."""
 
     def checks(self, subject: Any, results: Sequence["Result"]) -> list[Record]:
-        """Records of what the suite finds about its own measurements: see `results.check`."""
+        """Records of what the suite finds about its own measurements: see `results.check_record`."""
         return []
 
     @abstractmethod

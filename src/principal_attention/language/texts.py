@@ -7,7 +7,7 @@ from typing import Any
 
 from ..data.classes import check_label, renumber
 from ..data.splits import HELD, hold_out, limited, one_validation
-from ..data.tables import Tables, beside, choose, label_column, open_tables, pick_column
+from ..data.tables import RawSplits, beside, choose, label_column, open_tables, pick_column
 from ..errors import InputError
 
 
@@ -90,8 +90,8 @@ def _text_column(rows: Any, given: str | None, option: str) -> str:
 
 
 def _read(
-    tables: Tables, name: str | None, source: str, labelled: bool, *, text: str | None = None, label: str | None = None,
-    options: tuple[str, str] = ("data.text", "data.label"),
+    tables: RawSplits, name: str | None, source: str, labelled: bool, *, text: str | None = None,
+    label: str | None = None, options: tuple[str, str] = ("data.text", "data.label"),
 ) -> Texts:  # fmt: skip
     """`options` is how a person names the columns."""
     name, (rows, _) = choose(tables, name, source)

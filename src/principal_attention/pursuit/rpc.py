@@ -33,7 +33,7 @@ from .reference import PursuitTrace, rpc_attention_reference
 from .rule import Pursuit, threshold
 
 
-class Options(TypedDict, total=False):
+class CallOptions(TypedDict, total=False):
     q: Tensor | None
     key_mask: Tensor | None
     attn_mask: Tensor | None
@@ -47,11 +47,11 @@ class Options(TypedDict, total=False):
 
 @overload
 def rpc_attention(
-    k: Tensor, v: Tensor, *, pursuit: Pursuit, return_trace: Literal[False] = False, **options: Unpack[Options]
+    k: Tensor, v: Tensor, *, pursuit: Pursuit, return_trace: Literal[False] = False, **options: Unpack[CallOptions]
 ) -> Tensor: ...
 @overload
 def rpc_attention(
-    k: Tensor, v: Tensor, *, pursuit: Pursuit, return_trace: Literal[True], **options: Unpack[Options]
+    k: Tensor, v: Tensor, *, pursuit: Pursuit, return_trace: Literal[True], **options: Unpack[CallOptions]
 ) -> tuple[Tensor, PursuitTrace]: ...
 def rpc_attention(
     k: Tensor,

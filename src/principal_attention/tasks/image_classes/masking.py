@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from ...evaluation.outcomes import Columns, Result
-from ...evaluation.results import check
+from ...evaluation.results import check_record
 from ...evaluation.suite import Case, Record
 from ...vision.attacks import ATTACKS
 from ..classes import answers, right
@@ -71,7 +71,7 @@ def check_masking(model: str, results: Sequence[Result]) -> list[Record]:
     """A record for everything that the results of attacks at hand allow to check."""
     found = [*_zero_gradients(results), *_own_flags(results), *_black_box(results), *_growth(results, "eps"),
              *_growth(results, "steps")]  # fmt: skip
-    return [check(model, "attacks", **each) for each in found]
+    return [check_record(model, "attacks", **each) for each in found]
 
 
 def _zero_gradients(results: Sequence[Result]) -> Iterator[Record]:

@@ -6,7 +6,7 @@ from ...plumbing.sections import Count, NotNegative, Positive, Section, Share, W
 from ...recipes.schema import Data, Recipe
 
 
-class Images(Data):
+class ImageData(Data):
     """A source may also be `digits`, or a folder of class folders."""
 
     image: str | None = None  # columns; found by type when not named
@@ -44,6 +44,6 @@ class ImageRecipe(Recipe):
     fixed: ClassVar = (*Recipe.fixed, "augment.repeats")
 
     task: Literal["images"] = "images"
-    data: Images
+    data: ImageData
     augment: Augment = Augment()
     track: Literal["kernel_pca"] | None = None  # log, each epoch, how far the heads are from kernel PCA

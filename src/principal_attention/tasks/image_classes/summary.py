@@ -26,7 +26,7 @@ SAME = ("n", "data", "data_id", "seed", "source")  # what corruptions of one tab
 MADE_BY = ("gradients", "source", "source_weights")  # what tells attacks apart that differ in their gradients alone
 
 
-def accuracies(model: str, result: Result) -> list[Record]:
+def accuracy_records(model: str, result: Result) -> list[Record]:
     """Top-1 with its interval, and top-5."""
     return [top1(model, result), of_result(model, result, "top5", float((result.columns["rank"] < 5).mean()))]
 

@@ -10,7 +10,7 @@ from ...recipes.schema import Data, Recipe
 WORDS = "words"
 
 
-class Lines(Data):
+class TextData(Data):
     """Texts for a language model, a line a row; all of a split are joined."""
 
     text: str | None = None  # the column
@@ -31,7 +31,7 @@ class LanguageRecipe(Recipe):
     """The next token of a text."""
 
     task: Literal["language"] = "language"
-    data: Lines
+    data: TextData
 
     @model_validator(mode="after")
     def _has_one_vocabulary(self) -> "LanguageRecipe":

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 CHUNK = 1024  # tokens whose losses are written together
 
 
-class Reading(Section):
+class WindowOptions(Section):
     protocol: Literal["sliding", "segments"] = Field(
         "sliding", description="Windows that move by --stride (sliding), or that stand side by side (segments)."
     )
@@ -24,16 +24,16 @@ class Reading(Section):
     log_probs: bool = Field(False, description="Also write the log-probability of every token.")
 
 
-class SwappedReading(Reading, Swapping):
+class SwapOptions(WindowOptions, Swapping):
     swap: Literal["both", "inputs"] = Field("both", description="Swap words in inputs and targets, or in inputs alone.")
 
 
 class Perplexity(Suite):
     name, help = "perplexity", "Perplexity of the texts as they are."
-    options: ClassVar[type[Section]] = Reading
+    options: ClassVar[type[Section]] = WindowOptions
     comparable = False  # neighbouring tokens are no examples of their own
 
-    def groups(self, bench: Bench, options: Reading) -> Iterator[Group]:
+    def groups(self, bench: Bench, options: WindowOptions) -> Iterator[Group]:
         from .perplexity import Windows
         from .stream import Stream, perplexity_case
 
@@ -54,7 +54,7 @@ class Perplexity(Suite):
     def tables(self, records: Sequence[Record]) -> list[Table]:
         return [Table("", perplexity_rows(records))]
 
-    def write(self, subject: Any, results: Sequence["Result"], folder: Path, options: Reading) -> list[Path]:
+    def write(self, subject: Any, results: Sequence["Result"], folder: Path, options: WindowOptions) -> list[Path]:
         if not options.log_probs:
             return []
         from ...plumbing.files import write_jsonl
@@ -68,11 +68,11 @@ class Perplexity(Suite):
         return paths
 
 
-class WordSwap(Perplexity):
+class SwappedPerplexity(Perplexity):
     name, help = "word_swap", "Perplexity of texts with some words replaced by AAA."
-    options = SwappedReading
+    options = SwapOptions
 
-    def _swapped(self, bench: Bench, options: SwappedReading) -> dict[str, Any]:
+    def _swapped(self, bench: Bench, options: SwapOptions) -> dict[str, Any]:
         return {"swap": options.swap, "rate": options.swap_rate, "seed": bench.seed}
 
 
@@ -105,4 +105,4 @@ def _pinned(each: Record) -> Record:
     return {key: value for key, value in each.items() if key not in ("metric", "value")}
 
 
-SUITES = (Perplexity(), WordSwap())
+SUITES = (Perplexity(), SwappedPerplexity())

@@ -8,7 +8,7 @@ from ...plumbing.sections import Count
 from ...recipes.schema import Data, Recipe
 
 
-class Labelled(Data):
+class LabelledData(Data):
     """Texts with classes. The tokenizer is the pretrained model's."""
 
     text: str | None = None
@@ -27,7 +27,7 @@ class TextRecipe(Recipe):
     """Classes of texts, from a pretrained model."""
 
     task: Literal["texts"] = "texts"
-    data: Labelled
+    data: LabelledData
     mark: bool = False  # our own models: classify a learned vector after the last word instead of the last word
 
     @model_validator(mode="after")

@@ -10,7 +10,7 @@ from PIL import Image
 
 from ...data.classes import check_label, renumber
 from ...data.splits import HELD, hold_out, limited, one_validation
-from ...data.tables import Tables, beside, choose, label_column, measured, open_tables, parquet_files, pick_column
+from ...data.tables import RawSplits, beside, choose, label_column, measured, open_tables, parquet_files, pick_column
 from ...errors import InputError
 from .digits import digits
 from .folders import class_folders, has_images
@@ -110,21 +110,21 @@ def class_count(splits: Iterable[Split]) -> int:
     return max(counts)
 
 
-def _open(source: str, subset: str | None, streaming: bool, names: tuple[str, ...]) -> Tables:
+def _open(source: str, subset: str | None, streaming: bool, names: tuple[str, ...]) -> RawSplits:
     if source == "digits":
         return measured(digits())
     expected = "a parquet file or a folder of images"
     return open_tables(source, subset, names, expected=expected, streaming=streaming, other=_images)
 
 
-def _images(path: Path, names: tuple[str, ...]) -> Tables | None:
+def _images(path: Path, names: tuple[str, ...]) -> RawSplits | None:
     """Class folders, even where a stray table lies among the images."""
     if parquet_files(path, names) and not has_images(path):
         return None
     return measured(class_folders(path, names))
 
 
-def _split(tables: Tables, name: str | None, source: str, *, image: Any, label: Any, streaming: Any) -> Split:
+def _split(tables: RawSplits, name: str | None, source: str, *, image: Any, label: Any, streaming: Any) -> Split:
     name, (rows, length) = choose(tables, name, source)
     if rows.features is None:
         rows = rows._resolve_features()  # a stream without a schema tells its types with its first rows

@@ -1,10 +1,10 @@
 """What is measured of an image classifier, a file a suite."""
 
 from .attacks import Attacks
-from .clean import Clean
+from .clean import CleanImages
 from .corruptions import Corruptions
 from .ood import OutOfDistribution
 
-SUITES = (Clean(), Corruptions(), Attacks(), OutOfDistribution())
+SUITES = (CleanImages(), Corruptions(), Attacks(), OutOfDistribution())
 
 __all__ = ["SUITES"]

@@ -8,15 +8,16 @@ from pydantic import Field
 from ....adapt.named import ModelRef
 from ....adapt.spec import Robustify
 from ....errors import InputError
-from ....evaluation.suite import Bench, Case, Group, Record, Suite, Table
+from ....evaluation.suite import Bench, Case, Group, Record, Table
 from ....plumbing.sections import Count, Numbers, Section, Words, check_names
+from ...answering import AnswerSuite
 
 if TYPE_CHECKING:
     from ....evaluation.outcomes import Result
     from ..subject import ImageSubject
 
 
-class Options(Section):
+class AttackOptions(Section):
     attacks: Words = Field(("fgsm", "pgd"), description="Attacks, from `principal list attacks`.")
     eps: Numbers = Field((), description="Budgets in the ℓ∞ norm, as 1/255,2/255. Default: the protocol's.")
     eps_l2: Numbers = Field((), description="Budgets of cw in the ℓ2 norm. Default: 0.5.")
@@ -30,16 +31,16 @@ class Options(Section):
     source_robustify: str | None = Field(None, description="RPC-Attention to put into --source, as in --robustify.")
 
 
-class Attacks(Suite):
+class Attacks(AnswerSuite):
     name, help = "attacks", "Accuracy under attack, and checks for masked gradients."
-    options = Options
+    options = AttackOptions
     check_title = "Are the gradients to be trusted?"
 
-    def groups(self, bench: Bench, options: Options) -> Iterator[Group]:
+    def groups(self, bench: Bench, options: AttackOptions) -> Iterator[Group]:
         images, name = bench.opened
         yield Group(name, images, list(self._cases(bench, options, bench.count(len(images)))))
 
-    def _cases(self, bench: Bench, options: Options, n: int) -> Iterator[Case]:
+    def _cases(self, bench: Bench, options: AttackOptions, n: int) -> Iterator[Case]:
         from ....pursuit import surrogate
         from ....vision.attacks import ATTACKS
         from ..cases import attack_case
@@ -81,12 +82,11 @@ class Attacks(Suite):
 
     def tables(self, records: Sequence[Record]) -> list[Table]:
         from ....vision.attacks import ATTACKS
-        from ...classes import accuracy_rows
 
         order = list(ATTACKS)
         own = [each for each in records if each["metric"] == "top1"]
         own.sort(key=lambda each: (order.index(each["case"]), each["protocol"], each["norm"], each["eps"]))
-        return [Table("", accuracy_rows(own, self.setting))]
+        return super().tables(own)
 
     def setting(self, record: Record) -> str:
         from ..protocols import in_words
@@ -94,16 +94,14 @@ class Attacks(Suite):
         return in_words(record)
 
     def score(self, result: "Result") -> Any:
-        from ...classes import right
-
-        return None if result.description["case"] == "gradients" else right(result)
+        return None if result.description["case"] == "gradients" else super().score(result)
 
 
-def _budgets(options: Options) -> dict[str, tuple[float, ...]]:
+def _budgets(options: AttackOptions) -> dict[str, tuple[float, ...]]:
     return {"linf": options.eps, "l2": options.eps_l2, "l1": options.eps_l1}
 
 
-def _source(bench: Bench, options: Options, sources: Sequence[str]) -> "ImageSubject | None":
+def _source(bench: Bench, options: AttackOptions, sources: Sequence[str]) -> "ImageSubject | None":
     """The model that transferred attacks are made on; its images and classes must be those of the model under test."""
     from ..subject import ImageSubject
 

@@ -3,13 +3,14 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ....evaluation.suite import Bench, Group, Record, Suite, Table
+from ....evaluation.suite import Bench, Group, Record
+from ...answering import AnswerSuite
 
 if TYPE_CHECKING:
     from ....evaluation.outcomes import Result
 
 
-class Clean(Suite):
+class CleanImages(AnswerSuite):
     name, help = "clean", "Accuracy on the images as they are."
 
     def groups(self, bench: Bench, options: Any) -> Iterator[Group]:
@@ -19,16 +20,6 @@ class Clean(Suite):
         yield Group(name, images, [clean_case(bench.count(len(images)))])
 
     def summarise(self, subject: Any, results: Sequence["Result"]) -> list[Record]:
-        from ..summary import accuracies
+        from ..summary import accuracy_records
 
-        return [each for result in self.own(results) for each in accuracies(subject.name, result)]
-
-    def tables(self, records: Sequence[Record]) -> list[Table]:
-        from ...classes import accuracy_rows
-
-        return [Table("", accuracy_rows(records, self.setting))]
-
-    def score(self, result: "Result") -> Any:
-        from ...classes import right
-
-        return right(result)
+        return [each for result in self.own(results) for each in accuracy_records(subject.name, result)]

@@ -6,25 +6,26 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from ....evaluation.suite import Bench, Group, Record, Suite, Table
+from ....evaluation.suite import Bench, Group, Record, Table
 from ....plumbing.sections import Section, Words, check_names
+from ...answering import AnswerSuite
 
 if TYPE_CHECKING:
     from ....evaluation.outcomes import Result
 
 
-class Options(Section):
+class CorruptionOptions(Section):
     corruptions: Words = Field((), description="Kinds, from `principal list corruptions`. Default: all.")
     severities: Words = Field(("1", "2", "3", "4", "5"), description="Severities, from 1 to 5.")
     frost_dir: Path | None = Field(None, description="Folder of ImageNet-C's photographs of frost. Default: made.")
     imagenet_c: Path | None = Field(None, description="Folder of the published ImageNet-C, used instead.")
 
 
-class Corruptions(Suite):
+class Corruptions(AnswerSuite):
     name, help = "corruptions", "Accuracy under the fifteen corruptions of ImageNet-C; mCE where it is defined."
-    options = Options
+    options = CorruptionOptions
 
-    def groups(self, bench: Bench, options: Options) -> Iterator[Group]:
+    def groups(self, bench: Bench, options: CorruptionOptions) -> Iterator[Group]:
         from ....vision.corruptions import CORRUPTIONS, SEVERITIES, read_textures
         from ..cases import corruption_cases, published_corruption_case
         from ..published import open_imagenet_c
@@ -42,12 +43,14 @@ class Corruptions(Suite):
         yield Group(data, images, corruption_cases(names, severities, n, seed=bench.seed, textures=textures))
 
     def summarise(self, subject: Any, results: Sequence["Result"]) -> list[Record]:
-        from ..summary import accuracies, corruption_errors
+        from ..summary import accuracy_records, corruption_errors
 
-        made = [each for result in self.own(results) for each in accuracies(subject.name, result)]
+        made = [each for result in self.own(results) for each in accuracy_records(subject.name, result)]
         if subject.view.num_classes != 1000:  # mCE divides by AlexNet's errors on ImageNet
             return made
-        clean = [each for r in results if r.description["suite"] == "clean" for each in accuracies(subject.name, r)]
+        clean = [
+            each for r in results if r.description["suite"] == "clean" for each in accuracy_records(subject.name, r)
+        ]
         return made + corruption_errors(subject.name, [*clean, *made])
 
     def tables(self, records: Sequence[Record]) -> list[Table]:
@@ -57,8 +60,3 @@ class Corruptions(Suite):
 
     def setting(self, record: Record) -> str:
         return f"severity {record['severity']}"
-
-    def score(self, result: "Result") -> Any:
-        from ...classes import right
-
-        return right(result)

@@ -7,24 +7,25 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from ....errors import InputError
-from ....evaluation.suite import Bench, Group, Record, Suite, Table
+from ....evaluation.suite import Bench, Group, Record, Table
 from ....plumbing.sections import Section
+from ...answering import AnswerSuite
 
 if TYPE_CHECKING:
     from ....evaluation.outcomes import Result
 
 
-class Options(Section):
+class OutOfDistributionOptions(Section):
     ood: Path | None = Field(
         None, description="Folder that holds imagenet-a, imagenet-r and imagenet-o, or one of them. Default: --data."
     )
 
 
-class OutOfDistribution(Suite):
+class OutOfDistribution(AnswerSuite):
     name, help = "ood", "Accuracy on ImageNet-A and -R, and how well ImageNet-O is told from ImageNet (AUPR)."
-    options = Options
+    options = OutOfDistributionOptions
 
-    def groups(self, bench: Bench, options: Options) -> Iterator[Group]:
+    def groups(self, bench: Bench, options: OutOfDistributionOptions) -> Iterator[Group]:
         from ..published import SETS, find_sets, negative_case, open_set, set_case
 
         where = options.ood or bench.data
@@ -41,24 +42,18 @@ class OutOfDistribution(Suite):
                 yield Group(name, known, [negative])
 
     def summarise(self, subject: Any, results: Sequence["Result"]) -> list[Record]:
-        from ...classes import top1
         from ..summary import aupr
 
-        own = self.own(results)
-        return [*(top1(subject.name, each) for each in own if self._has_answers(each)), *aupr(subject.name, own)]
+        answered = [result for result in self.own(results) if self._has_answers(result)]
+        return super().summarise(subject, answered) + aupr(subject.name, self.own(results))
 
     def tables(self, records: Sequence[Record]) -> list[Table]:
-        from ...classes import accuracy_rows
         from ..summary import aupr_rows
 
-        rows = accuracy_rows(records, self.setting)
-        found = aupr_rows(records)
-        return [Table("", [*rows, *found[1:]] if rows else found)]
+        return [*super().tables(records), Table("", aupr_rows(records))]
 
     def score(self, result: "Result") -> Any:
-        from ...classes import right
-
-        return right(result) if self._has_answers(result) else None
+        return super().score(result) if self._has_answers(result) else None
 
     def _has_answers(self, result: "Result") -> bool:
         """ImageNet-O's images are of no class, and ImageNet's own beside it are there to be told from them."""
