@@ -4,32 +4,56 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .attention import kernel_pca_attention, scaled_attention, symmetric_attention
-from .errors import ConvergenceWarning, DtypeError, InputError, NonFiniteError, RankError
 from .installs import on_import as _on_import
+from .installs import timm as _timm
 from .installs import torchvision as _torchvision
-from .kernel_pca import KernelPCA
-from .modules import RPC, KernelPCAValues, Scaled, SelfAttention, Softmax, Symmetric
-from .pcp import PCPResult, principal_component_pursuit
-from .pursuit import (
-    PRESETS,
-    Pursuit,
-    PursuitCache,
-    PursuitTrace,
-    rpc_attention,
-    rpc_attention_reference,
-    surrogate_gradients,
-)
 from .version import __version__ as __version__
 
 if TYPE_CHECKING:
     from . import adapt as adapt
     from .adapt import restore as restore
     from .adapt import robustify as robustify
+    from .attention import kernel_pca_attention as kernel_pca_attention
+    from .attention import scaled_attention as scaled_attention
+    from .attention import symmetric_attention as symmetric_attention
+    from .errors import ConvergenceWarning as ConvergenceWarning
+    from .errors import DtypeError as DtypeError
+    from .errors import InputError as InputError
+    from .errors import NonFiniteError as NonFiniteError
+    from .errors import RankError as RankError
+    from .kernel_pca import KernelPCA as KernelPCA
+    from .modules import RPC as RPC
+    from .modules import KernelPCAValues as KernelPCAValues
+    from .modules import Scaled as Scaled
+    from .modules import SelfAttention as SelfAttention
+    from .modules import Softmax as Softmax
+    from .modules import Symmetric as Symmetric
+    from .pcp import PCPResult as PCPResult
+    from .pcp import principal_component_pursuit as principal_component_pursuit
+    from .pursuit import PRESETS as PRESETS
+    from .pursuit import Pursuit as Pursuit
+    from .pursuit import PursuitCache as PursuitCache
+    from .pursuit import PursuitTrace as PursuitTrace
+    from .pursuit import rpc_attention as rpc_attention
+    from .pursuit import rpc_attention_reference as rpc_attention_reference
+    from .pursuit import surrogate_gradients as surrogate_gradients
     from .robust_pca import RobustPCA as RobustPCA
 
-# Names that may need more than torch come in when they are first asked for; not in __all__, so a star import works.
-_LAZY = {"RobustPCA": "robust_pca", "restore": "adapt", "robustify": "adapt"}
+# Where each public name lives. They come in when they are first asked for: the command line answers without torch.
+_HOMES = {
+    "attention": ("kernel_pca_attention", "scaled_attention", "symmetric_attention"),
+    "errors": ("ConvergenceWarning", "DtypeError", "InputError", "NonFiniteError", "RankError"),
+    "kernel_pca": ("KernelPCA",),
+    "modules": ("RPC", "KernelPCAValues", "Scaled", "SelfAttention", "Softmax", "Symmetric"),
+    "pcp": ("PCPResult", "principal_component_pursuit"),
+    "pursuit": (
+        "PRESETS", "Pursuit", "PursuitCache", "PursuitTrace", "rpc_attention", "rpc_attention_reference",
+        "surrogate_gradients",
+    ),
+}  # fmt: skip
+# These may need more than torch, so a star import leaves them out.
+_MORE = {"robust_pca": ("RobustPCA",), "adapt": ("restore", "robustify")}
+_PLACE = {name: home for home, names in (_HOMES | _MORE).items() for name in names}
 
 __all__ = [
     "PRESETS",
@@ -60,20 +84,22 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "adapt":
-        return import_module(".adapt", __name__)
-    if name in _LAZY:
-        try:
-            return getattr(import_module(f".{_LAZY[name]}", __name__), name)
-        except ModuleNotFoundError as missing:
-            raise ModuleNotFoundError(
-                f"{name} needs {missing.name}: pip install 'principal-attention[report]'", name=missing.name
-            ) from missing
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in (*_HOMES, *_MORE):
+        return import_module(f".{name}", __name__)
+    if name not in _PLACE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        found = getattr(import_module(f".{_PLACE[name]}", __name__), name)
+    except ModuleNotFoundError as missing:
+        raise ModuleNotFoundError(
+            f"{name} needs {missing.name}: pip install 'principal-attention[report]'", name=missing.name
+        ) from missing
+    globals()[name] = found  # asked for once
+    return found
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY, "adapt"})
+    return sorted({*globals(), *_PLACE, *_HOMES, *_MORE})
 
 
 def _teach_transformers() -> None:
@@ -88,4 +114,12 @@ def _after_transformers(execute: Any, module: Any) -> None:
 
 if "transformers.modeling_utils" in sys.modules:
     _teach_transformers()
-_on_import.watch({"torchvision": _torchvision.execute, "transformers.modeling_utils": _after_transformers})
+if "timm.models._factory" in sys.modules:
+    _timm.watch_creation(sys.modules["timm.models._factory"])
+_on_import.watch(
+    {
+        "torchvision": _torchvision.execute,
+        "transformers.modeling_utils": _after_transformers,
+        "timm.models._factory": _timm.execute,
+    }
+)

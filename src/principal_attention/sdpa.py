@@ -17,8 +17,8 @@ def transforms_active() -> bool:
 
 
 def lean_allowed() -> bool:
-    """Eager mode, where hand-managed memory pays; compilers and torch.func want plain operations."""
-    return not torch.compiler.is_compiling() and not transforms_active()
+    """Eager mode, where hand-managed memory pays; compilers, tracers and torch.func want plain operations."""
+    return not torch.compiler.is_compiling() and not torch._C._get_tracing_state() and not transforms_active()
 
 
 def autocast(*tensors: Tensor | None) -> list[Tensor | None]:

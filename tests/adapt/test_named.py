@@ -6,8 +6,9 @@ import pytest
 import torch
 
 import principal_attention as pa
+from principal_attention.adapt.describe import describe
 from principal_attention.adapt.named import ModelRef
-from principal_attention.adapt.spec import Robustify, describe
+from principal_attention.adapt.spec import Robustify
 from principal_attention.errors import InputError
 
 

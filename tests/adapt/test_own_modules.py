@@ -125,7 +125,8 @@ def test_timm_keeps_the_choice_with_a_saved_model(tmp_path):
 
     model = pa.robustify(timm.create_model("deit_tiny_patch16_224", depth=2), pursuit=Pursuit(4, INF, "cleaned"))
     save_for_hf(model, tmp_path, model_args={"depth": 2}, safe_serialization=True)
-    loaded = timm.create_model(f"local-dir:{tmp_path}", pretrained=True).eval()
+    with pytest.warns(UserWarning, match="records RPC-Attention, which timm does not put in"):
+        loaded = timm.create_model(f"local-dir:{tmp_path}", pretrained=True).eval()
     assert "rpc" not in str(loaded)  # timm itself knows nothing of it
     assert str(pa.robustify(loaded)) == str(model)
     assert "notes" not in pa.restore(loaded).pretrained_cfg

@@ -81,7 +81,7 @@ def test_the_robust_model_is_another_one_in_the_same_folder(saved, folder, tmp_p
     principal("evaluate", saved[False], "--data", folder, "--out", tmp_path)
     words = ["evaluate", str(saved[False]), "--robustify", WORDS, "--data", str(folder), "--out", str(tmp_path)]
     done = CliRunner().invoke(app, words)
-    assert (done.exit_code, "holds an evaluation with other weights" in done.output) == (1, True)
+    assert (done.exit_code, "+cleaned-2-0.1-all: choose another --out" in done.output) == (1, True)
 
 
 def test_heads_are_analysed_with_what_was_put_in(saved, folder, tmp_path):

@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 import principal_attention as pa
-from principal_attention.adapt.spec import describe
+from principal_attention.adapt.describe import describe
 from principal_attention.evaluation.results import check_record, of_result
 from principal_attention.evaluation.suite import Case, Group, Suite, Table
 from principal_attention.plumbing.files import filling

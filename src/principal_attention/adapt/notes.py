@@ -9,16 +9,15 @@ from typing import Any
 
 from torch import nn
 
+from ..installs.timm import MARK
 from .choice import Choice
-
-_MARK = "principal-attention: "
 
 
 def read(model: nn.Module) -> Any:
     """The recorded choice as JSON, or None; not yet checked."""
     if hasattr(model, "rpc_record"):
         return model.rpc_record
-    marked = [note.removeprefix(_MARK) for note in _notes(model) if note.startswith(_MARK)]
+    marked = [note.removeprefix(MARK) for note in _notes(model) if note.startswith(MARK)]
     try:
         return json.loads(marked[-1]) if marked else None
     except json.JSONDecodeError:
@@ -32,9 +31,9 @@ def write(model: nn.Module, choice: Choice | None) -> None:
     config: Any = getattr(model, "pretrained_cfg", None)
     if not isinstance(config, dict):
         return
-    notes = [note for note in _notes(model) if not note.startswith(_MARK)]
+    notes = [note for note in _notes(model) if not note.startswith(MARK)]
     if choice is not None:
-        notes.append(_MARK + json.dumps(choice.to_json()))
+        notes.append(MARK + json.dumps(choice.to_json()))
     if notes:
         config["notes"] = tuple(notes)
     else:

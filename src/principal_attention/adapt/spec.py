@@ -1,19 +1,17 @@
 """RPC-Attention to put into a model, as a recipe's section and as words on a command line."""
 
 import re
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import yaml
 from pydantic import Field, field_validator
-from torch import nn
 
 from ..errors import InputError
-from ..modules import RPC, SelfAttention
 from ..plumbing.sections import Count, Positive, Section, check
-from ..pursuit import Pursuit
-from .models import attention_modules, robustify
-from .robust import Robust
+
+if TYPE_CHECKING:  # keys and values are checked without torch
+    from torch import nn
+
+    from ..pursuit import Pursuit
 
 _COMMAS = re.compile(r",(?![^\[]*\])")  # those that stand in no list
 
@@ -37,12 +35,16 @@ class Robustify(Section):
     @field_validator("preset")
     @classmethod
     def _is_known(cls, preset: str) -> str:
+        from ..pursuit import Pursuit
+
         Pursuit(preset=preset)  # says which there are
         return preset
 
     @classmethod
     def parse(cls, text: str) -> "Robustify":
         """From `preset=cleaned,iterations=4,lam=0.5,layers=all`; values are written as in a recipe."""
+        import yaml
+
         content: dict[str, Any] = {}
         for word in _COMMAS.split(text):
             key, sign, value = word.partition("=")
@@ -57,45 +59,12 @@ class Robustify(Section):
         return check(cls, content, "--robustify")
 
     @property
-    def pursuit(self) -> Pursuit:
+    def pursuit(self) -> "Pursuit":
+        from ..pursuit import Pursuit
+
         return Pursuit(**self.model_dump(exclude={"layers", "form"}))
 
-    def put_into(self, network: nn.Module) -> None:
+    def put_into(self, network: "nn.Module") -> None:
+        from .models import robustify
+
         robustify(network, pursuit=self.pursuit, layers=self.layers, form=self.form)
-
-
-def describe(network: nn.Module) -> str | None:
-    """The RPC-Attention that a network holds, its own or put there, in the words of `--robustify`; None: none."""
-    modules = attention_modules(network)
-    held = {layer: found for layer, module in enumerate(modules) if (found := _held(module)) is not None}
-    if not held:
-        return None
-    groups: dict[tuple[str, str], list[int]] = {}
-    for layer, (pursuit, form) in held.items():
-        groups.setdefault((_words(pursuit.given()), form), []).append(layer)
-    return "; ".join(
-        f"{pursuit},layers={_layers(layers, len(modules))},form={form}" for (pursuit, form), layers in groups.items()
-    )
-
-
-def _held(module: nn.Module) -> tuple[Pursuit, str] | None:
-    if isinstance(module, Robust):
-        return module.rpc_pursuit, module.rpc_form
-    if isinstance(module, SelfAttention) and isinstance(module.mechanism, RPC):
-        return module.mechanism.pursuit, module.mechanism.form
-    return None
-
-
-def _words(fields: Mapping[str, Any]) -> str:
-    first = {key: fields[key] for key in ("preset", "iterations", "lam")}
-    return ",".join(f"{key}={_plain(x)}" for key, x in (first | dict(fields)).items())
-
-
-def _plain(x: Any) -> str:
-    return f"{x:g}" if isinstance(x, float) else str(x).lower() if isinstance(x, bool) else str(x)
-
-
-def _layers(layers: list[int], count: int) -> str:
-    if layers == list(range(count)):
-        return "all"
-    return "first" if layers == [0] else f"[{','.join(map(str, layers))}]"

@@ -18,6 +18,7 @@ from ..errors import InputError
 from ..plumbing.files import replacing, write_jsonl, write_text
 from ..plumbing.fingerprints import fingerprint
 from ..plumbing.layout import ANALYSIS, PARTS, RECORDS
+from ..plumbing.outputs import output_folder
 from ..plumbing.processes import cores
 from .capture import capture
 from .heads import Heads
@@ -48,7 +49,13 @@ def analyze(
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
     """Measure what is not yet measured in the folder, and return the records of all of it; `facts` go into each."""
-    options = options or AnalysisOptions()
+    with output_folder(folder, "an analysis"):
+        return _analyze(inputs, folder, options or AnalysisOptions(), facts or {}, progress)
+
+
+def _analyze(
+    inputs: Inputs, folder: Path, options: AnalysisOptions, facts: Mapping[str, Any], progress: Progress | None
+) -> list[dict[str, Any]]:
     size = options.batch_size
     files = [folder / PARTS / f"{number:05}.safetensors" for number in range(-(-len(inputs) // size))]
     _check_folder(folder, inputs, options)
@@ -68,7 +75,7 @@ def analyze(
     for layers in _groups(files):
         summary = Summary(options.seed).add(_read(file, layers) for file in files)
         records += summary.records(inputs.name, inputs.data)
-    pinned = {**(facts or {}), **({"robustify": inputs.robustify} if inputs.robustify else {})}
+    pinned = {**facts, **({"robustify": inputs.robustify} if inputs.robustify else {})}
     records = [each | pinned for each in records]
     if not records:
         longest = max(options.prefixes, default=0)

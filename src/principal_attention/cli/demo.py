@@ -3,9 +3,12 @@
 import json
 import multiprocessing
 import os
+import signal
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +19,9 @@ from rich.table import Table
 
 from ..errors import InputError
 from ..evaluation.compare import paired, percent
-from ..plumbing.files import read_jsonl, write_jsonl
-from ..plumbing.layout import METRICS, RECORDS
+from ..plumbing.files import read_jsonl, write_jsonl, write_text
+from ..plumbing.layout import DEMO, METRICS, RECORDS
+from ..plumbing.outputs import output_folder
 from ..plumbing.processes import cores
 from ..plumbing.progress import make_progress
 from ..report.demo import write_page
@@ -37,8 +41,13 @@ from ..tasks.image_classes.demo import (
 def run_demo(out: Path, *, seeds: int) -> None:
     started = time.monotonic()
     jobs = [(name, seed, out / f"{name.lower()}-{seed}") for seed in range(seeds) for name in MODELS]
-    out.mkdir(parents=True, exist_ok=True)
-    _run_all(jobs)
+    with output_folder(out, "a demo"):
+        write_text(out / DEMO, json.dumps({"seeds": seeds, "models": list(MODELS)}) + "\n")
+        _run_all(jobs)
+        _report(out, jobs, seeds, started)
+
+
+def _report(out: Path, jobs: list[tuple[str, int, Path]], seeds: int, started: float) -> None:
     records = [each for _, _, folder in jobs for each in read_jsonl(folder / RECORDS)]
     write_jsonl(out / RECORDS, records)
     rows = summarise(records)
@@ -61,7 +70,8 @@ def _run_all(jobs: list[tuple[str, int, Path]]) -> None:
         ProcessPoolExecutor(processes, context, _limit, (max(1, cores() // processes),)) as pool,
     ):
         task = bar.add_task("training and attacking", total=total, note="")
-        futures: list[Future[None]] = [pool.submit(run_job, *job) for job in jobs]
+        with _deaf():  # the processes that begin now do not hear Ctrl-C: this one tells them
+            futures: list[Future[None]] = [pool.submit(run_job, *job) for job in jobs]
         try:
             while not all(future.done() for future in futures):
                 done = sum(steps_done(folder) for _, _, folder in jobs)
@@ -72,8 +82,21 @@ def _run_all(jobs: list[tuple[str, int, Path]]) -> None:
                 time.sleep(0.3)
             for future in futures:
                 future.result()
+        except BaseException:
+            for process in list((pool._processes or {}).values()):
+                process.terminate()  # a training stops after its step, and can be continued
+            raise
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _limit(threads: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from ..plumbing.files import read_jsonl, write_text
+from ..plumbing.files import read_jsonl, write_text, writing
 from ..plumbing.layout import EVALUATION, OUTCOMES
 
 Columns = dict[str, list[Any]]
@@ -52,7 +52,7 @@ class Outcomes:
 
     def append(self, case: str, batch: int, columns: Mapping[str, Any], seconds: float) -> None:
         line = json.dumps({"case": case, "batch": batch, "seconds": round(seconds, 3), **columns}, ensure_ascii=False)
-        with open(self.path, "ab") as file:
+        with writing(self.path), open(self.path, "ab") as file:
             if not self._whole:  # a kill may have cut the last line short
                 file.truncate(self.path.read_bytes().rfind(b"\n") + 1)
                 self._whole = True

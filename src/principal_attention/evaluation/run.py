@@ -13,7 +13,8 @@ from rich.progress import Progress
 from ..errors import InputError
 from ..plumbing.files import read_jsonl, write_jsonl
 from ..plumbing.layout import RECORDS
-from ..plumbing.processes import Place, raise_together, spare_workers
+from ..plumbing.outputs import output_folder
+from ..plumbing.processes import Place, held_by_first, raise_together, spare_workers
 from ..plumbing.records import record
 from .outcomes import Outcomes, Result, key_of, open_outcomes, read_settings
 from .results import COMPARED
@@ -44,17 +45,24 @@ def evaluate(
     folder, to compare with example by example.
     """
     place = Place(accelerator.process_index, accelerator.num_processes)
-    folder.mkdir(parents=True, exist_ok=True)
     settings = {"model": subject.name, "weights": subject.fingerprint(), "batch_size": batch_size}
-    problem: Exception | None = None
-    try:
-        outcomes = open_outcomes(folder, settings, place.rank)
-        _measure(subject, merged(groups), outcomes, batch_size, place, accelerator.device, progress)
-    except (InputError, OSError) as wrong:
-        problem = wrong if isinstance(wrong, InputError) else InputError(str(wrong))
-    raise_together(problem, accelerator)
-    accelerator.wait_for_everyone()
-    results = outcomes.results()
+    with held_by_first(accelerator, output_folder(folder, "an evaluation")):
+        problem: Exception | None = None
+        try:
+            outcomes = open_outcomes(folder, settings, place.rank)
+            _measure(subject, merged(groups), outcomes, batch_size, place, accelerator.device, progress)
+        except (InputError, OSError) as wrong:
+            problem = wrong if isinstance(wrong, InputError) else InputError(str(wrong))
+        raise_together(problem, accelerator)
+        accelerator.wait_for_everyone()
+        return _summarised(subject, outcomes.results(), folder, suites, facts, against, first=place.rank == 0)
+
+
+def _summarised(
+    subject: Subject, results: list[Result], folder: Path, suites: Mapping[str, Suite], facts: Mapping[str, Any],
+    against: Path | None, *, first: bool,
+) -> Evaluation:  # fmt: skip
+    """The records of everything in the folder; the first process writes them."""
     pinned = {**facts, **({"robustify": subject.robustify} if subject.robustify else {})}
     made = [
         each
@@ -63,7 +71,7 @@ def evaluate(
         for each in (*suite.summarise(subject, results), *suite.checks(subject, results))
     ]
     records = [each | pinned for each in made]
-    if place.rank == 0:
+    if first:
         records += [each | pinned for each in _compared(subject, suites, results, folder, against)]
         write_jsonl(folder / RECORDS, records)
     return Evaluation(records, results)

@@ -7,18 +7,22 @@ schemas is enough for everything but the operators themselves; that is done in t
 
 from collections.abc import Callable
 from types import ModuleType
+from typing import TYPE_CHECKING, Optional
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 _SCHEMAS = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
 )
-_library: torch.library.Library | None = None  # the schemas live as long as this does
+_library: Optional["torch.library.Library"] = None  # the schemas live as long as this does
 
 
 def declare_missing() -> None:
     global _library  # noqa: PLW0603
+    import torch
+
     if _library is None:
         _library = torch.library.Library("torchvision", "DEF")
         for schema in _SCHEMAS:

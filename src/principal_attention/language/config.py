@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from ..plumbing.sections import Count, NotNegative, Section, Share, Whole
 
 Attention = Literal["softmax", "symmetric"]
+SWAP_RATE = 0.015  # share of the words that the word-swap attack replaces: the paper's
 # What the card of one of our models says that it describes.
 LANGUAGE, CLASSIFIER = "principal_attention.LanguageModel", "principal_attention.LastPosition"
 

@@ -1,5 +1,6 @@
 """One token after the other: greedy or drawn, from a cache that makes a token cost what its attention costs."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ class Sampling:
     temperature: float = 1.0
     top_p: float = 1.0
     seed: int = 0
+    never: tuple[int, ...] = ()  # tokens that are not drawn
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < float("inf"):
@@ -35,6 +37,8 @@ class Sampling:
             raise InputError(
                 "the model's probabilities are not numbers (NaN); it was not trained to the end, or is damaged"
             )
+        if self.never:
+            log_probs = log_probs.index_fill(-1, torch.tensor(self.never, device=log_probs.device), -math.inf)
         if self.temperature == 0:
             return int(log_probs.argmax())
         below = log_probs.double() - log_probs.max()  # 0 at most, so a small temperature does not overflow

@@ -10,8 +10,9 @@ import numpy as np
 
 from ..errors import InputError
 from ..plumbing.seeds import words as random_words
+from .config import SWAP_RATE
 
-RATE, REPLACEMENT = 0.015, "AAA"
+RATE, REPLACEMENT = SWAP_RATE, "AAA"
 _CLOSED_CLASSES = (
     # articles, determiners, pronouns
     """a an the this that these those some any no each every either neither both all such another other i me my mine

@@ -4,11 +4,9 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
-
-from safetensors import SafetensorError
 
 from ..errors import InputError
 from .layout import CARD
@@ -20,17 +18,34 @@ def replacing(path: Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
     try:
-        yield partial
-        sync(partial)
-        os.replace(partial, path)
+        with writing(path):
+            yield partial
+            sync(partial)
+            os.replace(partial, path)
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """A full disk, or anything else that keeps a file from being written, is told with the file's path."""
+    try:
+        yield
+    except Exception as wrong:
+        # safetensors has errors of its own; by name, since its library need not be there
+        if not isinstance(wrong, OSError) and type(wrong).__name__ != "SafetensorError":
+            raise
+        reason = wrong.strerror if isinstance(wrong, OSError) and wrong.strerror else wrong
+        raise OSError(f"{path} could not be written ({reason}); make room and run the same command again") from wrong
 
 
 @contextmanager
 def filling(folder: Path) -> Iterator[Path]:
     """Write a model's files to the folder this yields; when the block ends without an error they go to `folder`, the
     card last: where there is one, all is there."""
+    from safetensors import SafetensorError
+
     partial = folder / ".files.partial"
     shutil.rmtree(partial, ignore_errors=True)
     try:

@@ -4,6 +4,7 @@ A run:          recipe.yaml  metrics.jsonl  records.jsonl  tensorboard/  checkpo
                 and for texts tokenizer.json  data.sha256
 An evaluation:  evaluation.json  outcomes-RANK.jsonl  records.jsonl
 An analysis:    analysis.json  parts/  figures/  records.jsonl  index.html
+A demo:         demo.json  MODEL-SEED/  records.jsonl  index.html
 """
 
 CARD, WEIGHTS = "config.json", "model.safetensors"  # of a model, in every folder that holds one
@@ -13,4 +14,6 @@ RECIPE, METRICS, CHECKPOINTS, TENSORBOARD, DIGEST = (
 RECORDS = "records.jsonl"
 EVALUATION, OUTCOMES = "evaluation.json", "outcomes-{}.jsonl"
 ANALYSIS, PARTS, FIGURES = "analysis.json", "parts", "figures"
+DEMO = "demo.json"
 PAGE = "index.html"
+LOCK = ".lock"  # in every folder that a command writes to

@@ -1,6 +1,8 @@
 """One process among several, and the processes that load images for it."""
 
 import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +42,20 @@ def cores() -> int:
 def spare_workers(processes: int) -> int:
     """One core for each process's own work, the rest to load images with, up to 8 a process."""
     return max(1, min(8, cores() // processes - 1))
+
+
+@contextmanager
+def held_by_first(accelerator: "Accelerator", context: AbstractContextManager[object]) -> Iterator[None]:
+    """Enter a context in the first process only; what it refuses is refused in all."""
+    with ExitStack() as stack:
+        problem: Exception | None = None
+        if accelerator.is_main_process:
+            try:
+                stack.enter_context(context)
+            except (InputError, OSError) as wrong:
+                problem = wrong
+        raise_together(problem, accelerator)
+        yield
 
 
 def raise_together(problem: Exception | None, accelerator: "Accelerator") -> None:

@@ -45,7 +45,7 @@ def comparison_tables(records: Sequence[Record]) -> list[Table]:
         own = [each for each in records if each["metric"] == COMPARED and each["against"] == other]
         answers, scores = [r for r in own if "only_ours" in r], [r for r in own if "only_ours" not in r]
         if answers:
-            title = f"difference to {other} on the same examples, in points; p is McNemar's"
+            title = f"difference to {other} on the same examples, in percentage points; p is McNemar's"
             made.append(Table(title, answer_rows(answers)))
         if scores:
             title = f"difference to {other} in the mean score of the same examples; p is of a sign-flip test"
@@ -54,7 +54,7 @@ def comparison_tables(records: Sequence[Record]) -> list[Table]:
 
 
 def answer_rows(records: Sequence[Record]) -> Rows:
-    rows = [["case", "setting", "examples", "difference", "95%", "only ours", "only theirs", "p", ""]]
+    rows = [["case", "setting", "n", "points", "95%", "only ours", "only theirs", "p", "verdict"]]
     for suite, own in suites_of(records):
         for each in own:
             rows.append([
@@ -66,7 +66,7 @@ def answer_rows(records: Sequence[Record]) -> Rows:
 
 
 def score_rows(records: Sequence[Record]) -> Rows:
-    rows = [["case", "setting", "examples", "difference", "95%", "p", ""]]
+    rows = [["case", "setting", "n", "difference", "95%", "p", "verdict"]]
     for suite, own in suites_of(records):
         for each in own:
             rows.append([

@@ -1,6 +1,7 @@
 """Tables of words, for the terminal and for Markdown."""
 
 import re
+import shutil
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -9,22 +10,50 @@ from rich.text import Text
 from ..evaluation.suite import Rows
 
 _NUMBER = re.compile(r"[-+–\d](?!.*[a-z]{3}).*|")  # and what goes with it: 4.2%, 3e-4, 1.0 ± 0.1, 0.8 to 0.9
-LONGEST = 10  # letters of a word that is not broken, however narrow the terminal
+NARROWEST = 8  # letters of a column of texts, however narrow the terminal
 
 
-def for_terminal(rows: Rows, title: str) -> Table:
-    """Numbers stay whole, and so do words that are not long."""
-    table = Table(title=Text(f"\n{title}"), box=SIMPLE_HEAD, padding=0, show_edge=False, title_justify="left")
-    for number, head in enumerate(rows[0]):
-        numeric = all(_NUMBER.fullmatch(row[number]) for row in rows[1:])
-        words = [word for row in rows for word in row[number].split()]
-        table.add_column(
-            head.replace(" ", "\n") if numeric else head, justify="right" if numeric else "left", overflow="fold",
-            no_wrap=number == 0 or numeric, min_width=min(LONGEST, max(map(len, words), default=0)),
-        )  # fmt: skip
-    for row in rows[1:]:
-        table.add_row(*map(Text, row))  # as they are: a name in brackets is no markup
+def for_terminal(rows: Rows, title: str, width: int | None = None) -> Table:
+    """A table that fits: numbers stay whole, texts are broken between words, or else after a - / or _ in them."""
+    room = width or shutil.get_terminal_size().columns
+    table = Table(box=SIMPLE_HEAD, padding=0, show_edge=False, title_justify="left")
+    table.title = Text("\n" + _wrapped(title, room))
+    numeric = [all(_NUMBER.fullmatch(row[column]) for row in rows[1:]) for column in range(len(rows[0]))]
+    heads = [head.replace(" ", "\n") if numeric[column] else head for column, head in enumerate(rows[0])]
+    widths = [
+        max([1, *map(len, head.split("\n")), *(len(row[column]) for row in rows[1:])])
+        for column, head in enumerate(heads)
+    ]
+    _shrink(widths, numeric, room - (len(widths) - 1))
+    for column, head in enumerate(heads):
+        shown = head if numeric[column] else _wrapped(head, widths[column])
+        table.add_column(shown, justify="right" if numeric[column] else "left", no_wrap=True, width=widths[column])
+    for row in rows[1:]:  # as they are: a name in brackets is no markup
+        table.add_row(*(Text(_wrapped(cell, widths[column])) for column, cell in enumerate(row)))
     return table
+
+
+def _shrink(widths: list[int], numeric: list[bool], room: int) -> None:
+    """Take from the widest column of texts until all fit, or none has room to give."""
+    while sum(widths) > room:
+        texts = [column for column in range(len(widths)) if not numeric[column] and widths[column] > NARROWEST]
+        if not texts:
+            return
+        widths[max(texts, key=lambda column: widths[column])] -= 1
+
+
+def _wrapped(text: str, width: int) -> str:
+    """The text in lines of at most `width` letters."""
+    lines, line = [], ""
+    for piece in re.findall(r"\s+|[^\s/_-]*[/_-]|[^\s/_-]+", text):
+        if line and len((line + piece).rstrip()) > width:
+            lines.append(line.rstrip())
+            line = ""
+        line += piece if line or piece.strip() else ""
+        while len(line.rstrip()) > width:  # one piece that is longer than the column
+            lines.append(line[:width])
+            line = line[width:]
+    return "\n".join([*lines, line.rstrip()] if line.strip() or not lines else lines)
 
 
 def for_markdown(rows: Rows) -> str:

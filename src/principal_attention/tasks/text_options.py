@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from ..language.word_swap import RATE
+from ..language.config import SWAP_RATE
 from ..plumbing.sections import Count, Section
 
 
@@ -21,4 +21,4 @@ class Showing(Columns):
 
 
 class Swapping(Section):
-    swap_rate: float = Field(RATE, gt=0, le=1, description="Share of the words that are swapped.")
+    swap_rate: float = Field(SWAP_RATE, gt=0, le=1, description="Share of the words that are swapped.")

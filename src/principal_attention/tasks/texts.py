@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..adapt.describe import describe, name_of
 from ..adapt.named import ModelRef
-from ..adapt.spec import describe
 from ..analysis.inputs import Shown
 from ..data.splits import HELD
 from ..errors import InputError
@@ -64,7 +64,9 @@ class TextInputs:
         """`data` is what records call the texts."""
         self.tokenizer, network = load_encoder(model)
         self.network = network.to(device).requires_grad_(False)
-        self.name, self.data, self.device, self.robustify = ModelRef.of(model).name, data, device, describe(network)
+        self.name, self.data, self.device = name_of(ModelRef.of(model), network), data, device
+        self.robustify = describe(network)
+        self.contents = hashlib.sha256(repr((list(texts), pack)).encode()).hexdigest()[:8]
         width, most = head_width(network), most_tokens(network)
         if pack is not None and not width + 2 <= pack <= most:
             raise InputError(f"--pack is {pack}; expected from {width + 2} to {most} tokens for this model")
@@ -80,8 +82,8 @@ class TextInputs:
             raise InputError(f"the texts of {self.data} are too short: {hint}")
 
     def fingerprint(self) -> str:
-        """A hash of the first piece; later ones may be added to an analysis."""
-        return hashlib.sha256(str(self.pieces[0]).encode()).hexdigest()[:8]
+        """A hash of all texts and of how they are cut, of however many pieces are looked at."""
+        return self.contents
 
     def __len__(self) -> int:
         return len(self.pieces)

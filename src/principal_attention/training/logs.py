@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.progress import Progress
 
-from ..plumbing.files import read_jsonl, write_jsonl
+from ..plumbing.files import read_jsonl, write_jsonl, writing
 from ..plumbing.layout import METRICS, TENSORBOARD
 from ..plumbing.progress import make_progress
 
@@ -45,8 +45,9 @@ class RunLog(Log):
             self.progress.start()
 
     def line(self, values: dict[str, Any]) -> None:
-        self.file.write(json.dumps(values) + "\n")
-        self.file.flush()
+        with writing(self.path):
+            self.file.write(json.dumps(values) + "\n")
+            self.file.flush()
         for name, value in values.items():
             if self.board is not None and name not in ("step", "epoch"):
                 self.board.add_scalar(name, value, values["step"])

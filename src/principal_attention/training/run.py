@@ -12,11 +12,13 @@ from accelerate.state import AcceleratorState
 from accelerate.utils import DistributedDataParallelKwargs
 from rich.progress import Progress
 
+from ..adapt.describe import describe
 from ..adapt.named import ModelRef
-from ..adapt.spec import describe
 from ..errors import InputError
 from ..plumbing.files import write_jsonl, write_text
 from ..plumbing.layout import DIGEST, RECIPE, RECORDS
+from ..plumbing.outputs import output_folder
+from ..plumbing.processes import held_by_first
 from ..plumbing.sections import check
 from ..recipes import Recipe, read_content, write_recipe
 from .engine import Task, Trainer
@@ -44,9 +46,21 @@ def train(
     """
     folder = Path(out) if out is not None else Path("runs") / f"{recipe.name}-{recipe.seed}"
     accelerator = _accelerator(recipe)
+    first = accelerator.is_main_process
+    log = RunLog(folder, recipe.name, progress, tensorboard=tensorboard) if first else Log()
+    with held_by_first(accelerator, output_folder(folder, "a training run")):
+        return _train(recipe.anchored(), make_task, folder, resume, accelerator, log)
+
+
+def _train(
+    recipe: Recipe,
+    make_task: Callable[[Any, int], Task],
+    folder: Path,
+    resume: bool,
+    accelerator: Accelerator,
+    log: Log,
+) -> Run:
     main = accelerator.is_main_process
-    log = RunLog(folder, recipe.name, progress, tensorboard=tensorboard) if main else Log()
-    recipe = recipe.anchored()
     _check_folder(folder, recipe, resume, log)
     accelerator.wait_for_everyone()  # the others look at the folder before the first one writes to it
     if recipe.init_from is not None:

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 from ...adapt.named import ModelRef
 from ...data.classes import check_label, numbers_of
 from ...data.order import stratified
+from ...data.splits import HELD
 from ...errors import InputError
 from ...plumbing.layout import RECIPE
 from ...plumbing.processes import worker_options
@@ -114,6 +115,10 @@ def open_images(subject: ImageSubject, model: ModelRef, choice: DataChoice) -> t
         recipe = read_recipe(model.folder)
         if not isinstance(recipe, ImageRecipe):
             raise InputError(f"the recipe in {model.given} is of other data than images; name images with --data")
-        source = recipe.data.source
-        _, found = open_splits(source, **recipe.data.splits | {"streaming": False})
+        source, asked = recipe.data.source, recipe.data.splits | {"streaming": False}
+        if choice.split is None or (choice.split == HELD and recipe.data.holdout):
+            _, found = open_splits(source, **asked)
+        else:
+            one = {key: asked[key] for key in ("subset", "image", "label")}
+            found = open_split(source, choice.split, **one)
     return Images(found, subject.view, subject.classifier.labels), f"{Path(source).name}/{found.name}"

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from ...adapt.describe import describe, name_of
 from ...adapt.named import ModelRef
-from ...adapt.spec import describe
 from ...errors import InputError
 from ...plumbing.fingerprints import fingerprint
 from ...vision.models.classifier import Classifier
@@ -21,7 +21,7 @@ class ImageSubject:
         self.view = self.classifier.view
         self.network: nn.Module = self.classifier.model.to(device).eval().requires_grad_(False)
         self.on_pixels = OnPixels(self.network, self.view.mean, self.view.std).to(device)
-        self.name = ref.name
+        self.name = name_of(ref, self.classifier.network)
         self.robustify = describe(self.classifier.network)
 
     def check_whole(self) -> None:

@@ -18,6 +18,10 @@ def generate(
     greedy: Annotated[bool, typer.Option("--greedy", help="Always take the likeliest word.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the words that are drawn.")] = 0,
     cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Read earlier words once, or every time.")] = True,
+    unknown_words: Annotated[
+        bool,
+        typer.Option("--unknown-words", help="Let the model also print <unk>, its mark of an unknown word."),
+    ] = False,
     robustify: Annotated[
         str | None, typer.Option(help="RPC-Attention to put in, as preset=cleaned,iterations=4,lam=0.5,layers=all.")
     ] = None,
@@ -30,7 +34,7 @@ def generate(
     from ...language.load import load_language_model
     from ...language.vocabulary import encode_prompt, unknown_of
 
-    sampling = decode.Sampling(0.0 if greedy else temperature, top_p, seed)
+    decode.Sampling(0.0 if greedy else temperature, top_p, seed)  # refuses what is out of range before anything opens
     if not prompt.strip():
         raise InputError("the prompt has no word in it; expected at least one")
     try:
@@ -42,6 +46,8 @@ def generate(
     model, tokenizer = load_language_model(ref)
     given = encode_prompt(tokenizer, prompt)
     number = unknown_of(tokenizer)
+    never = () if unknown_words or number is None else (number,)
+    sampling = decode.Sampling(0.0 if greedy else temperature, top_p, seed, never)
     if unknown := sum(token == number for token in given):
         typer.echo(f"principal generate: {unknown} of the prompt's {len(given)} words are not known to it", err=True)
     typer.echo(prompt, nl=False)

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from ...adapt.describe import describe, name_of
 from ...adapt.named import ModelRef
-from ...adapt.spec import describe
 from ...errors import InputError
 from ...evaluation.outcomes import Columns, Result
 from ...evaluation.results import of_result
@@ -29,7 +29,7 @@ class LanguageSubject:
         ref = ModelRef.of(model)
         self.model, self.tokenizer = load_language_model(ref)
         self.model.to(device).requires_grad_(False)
-        self.name, self.device, self.robustify = ref.name, device, describe(self.model)
+        self.name, self.device, self.robustify = name_of(ref, self.model), device, describe(self.model)
 
     def word(self, token: int) -> str:
         return self.tokenizer.id_to_token(token) or ""

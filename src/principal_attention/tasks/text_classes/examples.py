@@ -8,8 +8,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from ...adapt.describe import describe, name_of
 from ...adapt.named import ModelRef
-from ...adapt.spec import describe
 from ...data.order import stratified
 from ...evaluation.outcomes import Columns
 from ...evaluation.suite import Case
@@ -27,7 +27,8 @@ class TextSubject:
         ref = ModelRef.of(model)
         self.classifier = load_classifier(ref)
         self.classifier.model.to(device).requires_grad_(False)
-        self.name, self.device, self.robustify = ref.name, device, describe(self.classifier.network)
+        network = self.classifier.network
+        self.name, self.device, self.robustify = name_of(ref, network), device, describe(network)
 
     def fingerprint(self) -> str:
         return fingerprint(self.classifier.model, self.classifier.how)

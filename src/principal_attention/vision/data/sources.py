@@ -84,10 +84,13 @@ def open_splits(
     return _limited(kept, limit), _limited(held, limit)
 
 
-def open_split(source: str, name: str | None = None, *, subset: str | None = None) -> Split:
+def open_split(
+    source: str, name: str | None = None, *, subset: str | None = None, image: str | None = None,
+    label: str | None = None,
+) -> Split:  # fmt: skip
     """One split of a source: the one of that name, else what it has for validation, else the only one."""
     tables = _open(source, subset, False, (name,) if name else ())
-    return _split(tables, name, source, image=None, label=None, streaming=False)
+    return _split(tables, name, source, image=image, label=label, streaming=False)
 
 
 def split_of(rows: Any, source: str) -> Split:

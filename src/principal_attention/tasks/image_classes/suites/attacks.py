@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from ....adapt.named import ModelRef
 from ....adapt.spec import Robustify
@@ -29,6 +29,17 @@ class AttackOptions(Section):
     gradients: Words = Field(("own",), description="Gradients to attack with: own, straight, infinite, transfer.")
     source: str | None = Field(None, description="Model that transferred attacks are made on.")
     source_robustify: str | None = Field(None, description="RPC-Attention to put into --source, as in --robustify.")
+
+    @field_validator("eps")
+    @classmethod
+    def _within_an_image(cls, eps: tuple[float, ...]) -> tuple[float, ...]:
+        for budget in eps:
+            if budget > 1:
+                raise ValueError(
+                    f"is {budget:g}, and pixels run from 0 to 1: expected at most 1; for {budget:g} grey levels write "
+                    f"{budget:g}/255"
+                )
+        return eps
 
 
 class Attacks(AnswerSuite):
