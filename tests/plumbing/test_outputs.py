@@ -27,7 +27,7 @@ def holder(tmp_path):
     assert process.stdout.readline() == "held\n"
     yield process
     process.kill()
-    process.wait()
+    process.communicate()
 
 
 def test_a_second_process_is_told_who_holds_the_folder_until_that_one_dies(holder, tmp_path):
@@ -63,10 +63,13 @@ def test_a_saved_model_is_not_written_over_and_an_empty_folder_does_not_stay(tmp
 
 
 def test_a_full_disk_is_told_with_the_path(tmp_path):
-    with pytest.raises(OSError, match=r"out\.json could not be written \(No space left on device\); make room"), \
-         replacing(tmp_path / "out.json") as partial:  # fmt: skip
-        partial.symlink_to("/dev/full")
-        partial.write_text("x" * 100_000)
+    def fill():
+        with replacing(tmp_path / "out.json") as partial:
+            partial.symlink_to("/dev/full")
+            partial.write_text("x" * 100_000)
+
+    with pytest.raises(OSError, match=r"out\.json could not be written \(No space left on device\); make room"):
+        fill()
     write_text(tmp_path / "out.json", "y")
     assert (tmp_path / "out.json").read_text() == "y"
 

@@ -68,6 +68,7 @@ def test_an_evaluation_does_not_write_over_the_run_it_measures(quick, tmp_path):
     assert (tmp_path / "run" / "records.jsonl").read_bytes() == before
 
 
+@pytest.mark.filterwarnings("ignore")  # torch's own, that tracing is deprecated and sees only one way through
 def test_tracing_with_gradients_gives_the_same():
     layer = pa.SelfAttention(16, 2, pa.RPC(pa.Pursuit(3, 0.3, "cleaned")))
     x = torch.randn(1, 7, 16, requires_grad=True)
