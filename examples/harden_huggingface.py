@@ -2,16 +2,16 @@
 
     .venv/bin/python examples/harden_huggingface.py
 
-Reads scikit-learn's digits as text: 64 words from a vocabulary of 17 grey levels. A small BERT learns to classify
-them, gets RPC-Attention in all layers, goes on learning, and is tested with one word in ten replaced. About a minute on
-two cores; one seed, so a demonstration and not a measurement. With weights of your own, start from
-`AutoModelForSequenceClassification.from_pretrained(folder)`.
+The data are scikit-learn's digits as text: 64 words per image, from a vocabulary of 17 grey levels. A small BERT is
+trained to classify them, then fine-tuned with RPC-Attention in all layers, and tested on clean texts and with one word
+in ten replaced. It takes about a minute on two cores. With one seed only, this is a demonstration, not a measurement.
+To use your own weights, start from `AutoModelForSequenceClassification.from_pretrained(folder)`.
 """
 
 import argparse
 import tempfile
 
-import principal_attention as pa  # isort: skip (first: it helps transformers import beside a CPU build of torch)
+import principal_attention as pa  # isort: skip (first: lets transformers import with a CPU build of torch)
 import torch
 from sklearn.datasets import load_digits
 from torch import Tensor
@@ -41,7 +41,7 @@ def report(title: str, model: BertForSequenceClassification, words: Tensor, labe
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--epochs", type=int, default=12, help="of training; fine-tuning takes a quarter of it")
+    parser.add_argument("--epochs", type=int, default=12, help="training epochs; fine-tuning: a quarter (default: 12)")
     epochs = parser.parse_args().epochs
     torch.manual_seed(0)
     words, labels = (torch.tensor(x).long() for x in (load_digits().data, load_digits().target))
