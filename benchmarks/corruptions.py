@@ -9,20 +9,22 @@ runs/corruptions, so a killed run goes on; about an hour on two cores.
 """
 
 import argparse
-import datetime
 import json
 import multiprocessing
 import os
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
+from datetime import date
 from pathlib import Path
 
 import numpy as np
 import torch
 from scipy import stats
 
+from pages import measured
 from principal_attention.plumbing.files import read_jsonl, write_jsonl, write_text
+from principal_attention.plumbing.records import MEASURED
 from principal_attention.report.tables import for_markdown as markdown
 from principal_attention.tasks.image_classes.examples import Images
 from principal_attention.tasks.image_classes.subject import ImageSubject
@@ -132,7 +134,8 @@ def sheet(path: Path) -> None:
 
 def keep(what: str, name: str, severity: int, **found: float) -> None:
     lines = read_jsonl(OUT / "found.jsonl")
-    write_jsonl(OUT / "found.jsonl", [*lines, {"what": what, "name": name, "severity": severity, **found}])
+    told = {"what": what, "name": name, "severity": severity, MEASURED: date.today().isoformat()}
+    write_jsonl(OUT / "found.jsonl", [*lines, told | found])
     print(what, name, severity, json.dumps(found), flush=True)
 
 
@@ -173,7 +176,7 @@ def report() -> str:
     speed.append(["all fifteen", *(f"{1e3 * total[key] / BATCH:.1f}" for key in ("ours", "one", "two"))])
     ratios = f"{total['one'] / total['ours']:.1f} and {total['two'] / total['ours']:.1f}"
     return TEXT.format(
-        today=datetime.date.today().isoformat(), torch=torch.__version__.split("+")[0], cores=os.cpu_count(),
+        today=measured([OUT / "found.jsonl"]), torch=torch.__version__.split("+")[0], cores=os.cpu_count(),
         n=ALIKE, more=MORE["frost"], m=ACCURACY, batch=BATCH, same=markdown(same), random=markdown(random),
         accuracy=markdown(accuracy), speed=markdown(speed), ratios=ratios,
     )  # fmt: skip

@@ -10,19 +10,21 @@ two hours on two cores.
 """
 
 import argparse
-import datetime
 import io
 import json
 import math
 import os
 import sys
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 import principal_attention as pa
+from pages import measured
+from principal_attention.plumbing.records import MEASURED
 
 RECORDS = Path("runs/drop-in/records.jsonl")
 ITERATIONS, LAMS, LAYERS = (1, 2, 4, 6), (0.25, 1.0, 4.0), ("first", "all")
@@ -97,7 +99,7 @@ class Records:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         torn = self.path.exists() and not self.path.read_bytes().endswith(b"\n")
         with self.path.open("a", encoding="utf-8") as file:
-            file.write("\n" * torn + json.dumps(record) + "\n")
+            file.write("\n" * torn + json.dumps({MEASURED: date.today().isoformat(), **record}) + "\n")
         self.found[self.key(record)] = record
 
 
@@ -315,7 +317,8 @@ def main() -> None:
     if options.write:
         path = Path(__file__).parents[1] / "docs" / "results" / "drop-in.md"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("\n".join([HEAD.format(date=datetime.date.today()), *lines, "", REMARKS]), encoding="utf-8")
+        head = HEAD.format(date=measured([sweep.records.path]))
+        path.write_text("\n".join([head, *lines, "", REMARKS]), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ docs/results/kernel-pca.md, and goes on where it was when it was killed.
 """
 
 import argparse
-import datetime
 import os
 import shutil
 import statistics
@@ -21,7 +20,7 @@ from typing import Any
 
 import torch
 
-from pages import keep
+from pages import keep, measured
 from principal_attention.analysis.verdicts import judge
 from principal_attention.evaluation.compare import paired
 from principal_attention.plumbing.files import read_jsonl, replacing
@@ -47,15 +46,16 @@ def principal(*words: str) -> None:
     subprocess.run([sys.executable, "-W", "ignore", "-m", "principal_attention", *words], check=True)
 
 
-def stamp(kind: str) -> str:
+def stamp(kind: str, *folders: Path) -> str:
     return (
-        f"`PRINCIPAL_DATA=… python benchmarks/kernel_pca.py {kind} --write`, {datetime.date.today().isoformat()}, "
+        f"`PRINCIPAL_DATA=… python benchmarks/kernel_pca.py {kind} --write`, "
+        f"{measured(folder / 'records.jsonl' for folder in folders)}, "
         f"torch {torch.__version__.split('+')[0]}, {os.cpu_count()} cores."
     )
 
 
 def models(data: Path) -> Lines:
-    lines = ["## Trained models", "", stamp("models"), ""]
+    lines: Lines = []
     for title, (folder, model, source, options) in MODELS.items():
         out = OUT / folder
         principal("analyze", model.format(data=data), "--data", str(data / source), *options.split(), "--out", str(out))
@@ -74,11 +74,13 @@ def models(data: Path) -> Lines:
             with replacing(DOCS / picture) as partial:
                 shutil.copy(out / "figures" / f"{name}.png", partial)
             lines += [f"![{name} of {title}]({picture})", ""]
-    return lines
+    folders = (OUT / folder for folder, *_ in MODELS.values())
+    return ["## Trained models", "", stamp("models", *folders), "", *lines]
 
 
 def training(data: Path) -> Lines:
     runs: dict[str, list[list[dict[str, Any]]]] = {}
+    folders = []
     for name, recipe in RECIPES.items():
         for seed in SEEDS:
             folder = OUT / f"{recipe.partition('/')[2]}-{seed}"
@@ -88,6 +90,7 @@ def training(data: Path) -> Lines:
                     str(folder), "--resume",
                 )  # fmt: skip
             runs.setdefault(name, []).append(read_track(folder))
+            folders.append(folder)
     picture = DOCS / "kernel-pca-training.png"
     from principal_attention.report.figures import save
 
@@ -105,7 +108,7 @@ def training(data: Path) -> Lines:
                 f"{change.mean:+.3f} ({change.low:+.3f} to {change.high:+.3f})", told,
             ])  # fmt: skip
     return [
-        "## Over the training", "", stamp("training"), "",
+        "## Over the training", "", stamp("training", *folders), "",
         "The CIFAR-10 recipes with `track=kernel_pca`, 3 seeds: 16 held-out images, all heads, before training and",
         "after each epoch. The paper's Figure 1 shows the second panel's quantity falling, for ViT-tiny on",
         "ImageNet.", "",
@@ -148,7 +151,7 @@ def speed(data: Path) -> Lines:
         theirs.append(time.monotonic() - start)
     ratios = [b / a for a, b in zip(ours, theirs, strict=True)]
     return [
-        "## Speed", "", stamp("speed"), "",
+        "## Speed", "", stamp("speed", OUT / "speed"), "",
         f"100 images through DeiT-tiny's 36 heads, loading and the page included: {minutes:.1f} minutes. The",
         f"eigenproblems of 4 images' heads, ours against a loop over scikit-learn's KernelPCA: "
         f"{statistics.median(ratios):.1f}× "

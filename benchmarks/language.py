@@ -28,7 +28,7 @@ from typing import Any
 import torch
 
 import principal_attention as pa
-from pages import keep
+from pages import keep, measured
 from principal_attention.evaluation.compare import paired
 from principal_attention.evaluation.suite import Rows
 from principal_attention.language.decode import Sampling, generate
@@ -59,6 +59,9 @@ Lines = list[str]
 Found = dict[str, dict[str, list[float]]]  # model → column → a value a seed
 
 
+READ: set[Path] = set()  # records that the piece at hand is made of
+
+
 def principal(*words: object) -> None:
     told = [str(word) for word in words]
     print("principal", *told, flush=True)
@@ -76,6 +79,7 @@ def measure(out: Path, *words: object) -> None:
 
 
 def value(folder: Path, metric: str, **wanted: object) -> float:
+    READ.add(folder / "records.jsonl")
     found = [
         each["value"]
         for each in read_jsonl(folder / "records.jsonl")
@@ -87,8 +91,9 @@ def value(folder: Path, metric: str, **wanted: object) -> float:
 
 def stamp(kind: str) -> str:
     data = "PRINCIPAL_DATA=… " if kind != "speed" else ""
+    when = measured(READ) if READ else datetime.date.today().isoformat()
     return (
-        f"`{data}python benchmarks/language.py {kind} --write`, {datetime.date.today().isoformat()}, "
+        f"`{data}python benchmarks/language.py {kind} --write`, {when}, "
         f"torch {torch.__version__.split('+')[0]}, {os.cpu_count()} cores, seeds {', '.join(map(str, SEEDS))}."
     )
 
@@ -127,12 +132,12 @@ def lm(data: Path) -> Lines:
             run = OUT / f"{recipe.partition('/')[2]}-{seed}"
             train(run, recipe, f"data.source={data / 'wikitext-103'}", f"seed={seed}")
             for split in ("validation", "test"):
-                measured = run / f"evaluate-{split}"
-                measure(measured, run, "--data", data / "wikitext-103", "--split", split, "--suite",
+                out = run / f"evaluate-{split}"
+                measure(out, run, "--data", data / "wikitext-103", "--split", split, "--suite",
                         "perplexity,word_swap", "--stride", STRIDE)  # fmt: skip
                 for suite, told in (("perplexity", split), ("word_swap", f"{split}, swapped")):
-                    found[name].setdefault(told, []).append(value(measured, "perplexity", suite=suite))
-    unknown = value(measured, "unknown_share", suite="perplexity")
+                    found[name].setdefault(told, []).append(value(out, "perplexity", suite=suite))
+    unknown = value(out, "unknown_share", suite="perplexity")
     return [
         "## Language models", "", stamp("lm"), "",
         wrapped(f"""The small recipes `wikitext_small/…` (4 layers of 128, RPC-Attention in the first, n = 4, λ = 4,
@@ -204,29 +209,32 @@ def classified(data: Path, task: str, models: dict[str, tuple[str, str]], **spli
 
 
 def sst2(data: Path) -> Lines:
+    found = classified(data, "sst2", SMOE, held="validation")
     return [
         "## Mixtures of experts on SST-2", "", stamp("sst2"), "",
         wrapped("""`wikitext_small/smoe` and `symsmoe` (3 layers of 128, 16 experts, top 2) after 3 epochs, then 3
             epochs of 10,000 sentences; measured on the 872 validation sentences."""), "",
-        *classified(data, "sst2", SMOE, held="validation"),
+        *found,
     ]  # fmt: skip
 
 
 def imdb(data: Path) -> Lines:
+    found = classified(data, "imdb", SMOE, held="holdout", test=True)
     return [
         "## Mixtures of experts on IMDB", "", stamp("imdb"), "",
         wrapped("""The same models, then 3 epochs of 4,000 reviews, of which they read the first 128 words; 1,000
             training reviews are held out for validation, 5,000 others are the test."""), "",
-        *classified(data, "imdb", SMOE, held="holdout", test=True),
+        *found,
     ]  # fmt: skip
 
 
 def sst5(data: Path) -> Lines:
+    found = classified(data, "sst5", LAST, held="validation", test=True)
     return [
         "## A language model on SST-5", "", stamp("sst5"), "",
         wrapped("""`wikitext_small/gpt` (4 layers of 128) after 3 epochs, then 3 epochs of 8,544 sentences in five
             classes; 1,101 sentences for validation, 2,210 for the test."""), "",
-        *classified(data, "sst5", LAST, held="validation", test=True),
+        *found,
     ]  # fmt: skip
 
 

@@ -1,9 +1,24 @@
 """Pages of results that several measurements share, a piece each."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import date
 from pathlib import Path
 
-from principal_attention.plumbing.files import write_text
+from principal_attention.plumbing.files import read_jsonl, write_text
+from principal_attention.plumbing.records import MEASURED
+
+
+def measured(files: Iterable[Path]) -> str:
+    """Date, or first and last date, on which the numbers in these JSON Lines files were measured.
+
+    Records carry the date of their measurement; for files whose lines have none, it is the date of the file.
+    """
+    dates = set()
+    for file in files:
+        written = date.fromtimestamp(file.stat().st_mtime).isoformat()
+        dates |= {each.get(MEASURED) or written for each in read_jsonl(file)}
+    first, last = min(dates), max(dates)
+    return first if first == last else f"{first} to {last}"
 
 
 def keep(page: Path, lines: Sequence[str], *, title: str) -> None:

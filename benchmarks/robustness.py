@@ -10,7 +10,6 @@ cores.
 """
 
 import argparse
-import datetime
 import os
 import shlex
 import statistics
@@ -20,6 +19,7 @@ from pathlib import Path
 
 import torch
 
+from pages import measured
 from principal_attention.evaluation.compare import paired, percent
 from principal_attention.evaluation.outcomes import Outcomes, Result
 from principal_attention.evaluation.run import compare
@@ -71,10 +71,11 @@ def evaluate(model: str, data: Path, source: str, options: str, out: Path, *more
     subprocess.run([sys.executable, *launch, "-m", "principal_attention", "evaluate", *words], check=True, env=alone)
 
 
-def head(title: str, kind: str) -> list[str]:
+def head(title: str, kind: str, *folders: str) -> list[str]:
+    when = measured(OUT / folder / "records.jsonl" for folder in folders)
     return [
         f"# {title}", "", f"`PRINCIPAL_DATA=… python benchmarks/robustness.py {kind} --write`, "
-        f"{datetime.date.today().isoformat()}, torch {torch.__version__.split('+')[0]}, {os.cpu_count()} cores.",
+        f"{when}, torch {torch.__version__.split('+')[0]}, {os.cpu_count()} cores.",
     ]  # fmt: skip
 
 
@@ -89,7 +90,7 @@ def tell_deit() -> list[str]:
     accuracies, corruptions = tables(records)
     commands = [f"    principal evaluate MODEL --data imagenet-val-2000 {options}" for options in DEIT]
     return [
-        *head("DeiT-tiny: corruptions and attacks", "deit"), "",
+        *head("DeiT-tiny: corruptions and attacks", "deit", "deit-tiny"), "",
         "timm's `deit_tiny_patch16_224` on 2,000 ImageNet validation images (two a class), attacks on stratified",
         "subsets sized to what they cost. Accuracies in % with Wilson's 95% interval; minutes are of one core.", "",
         "## Clean images and attacks", "", for_markdown(accuracies.rows), "",
@@ -166,7 +167,8 @@ def tell_cifar10() -> list[str]:
         for line in check_lines(read_jsonl(OUT / f"{name}-{seed}" / "records.jsonl")) if line.startswith("!")
     }  # fmt: skip
     return [
-        *head("CIFAR-10: SymViT against RPC-SymViT under corruptions and attacks", "cifar10"), "",
+        *head("CIFAR-10: SymViT against RPC-SymViT under corruptions and attacks", "cifar10",
+              *(f"{name}-{seed}" for name in NAMES for seed in SEEDS)), "",
         "The models of [cifar10.md](cifar10.md), three seeds each, on stratified subsets of the test images. Top-1 in",
         "%, mean ± standard deviation over seeds; differences are paired by seed.", "", for_markdown(rows), "",
         f"Over the corruptions RPC-SymViT differs by {100 * statistics.fmean(means):+.2f} points on average.", "",

@@ -9,7 +9,6 @@ measurement goes on where it was. A run takes minutes; the table says how many.
 """
 
 import argparse
-import datetime
 import json
 import os
 import statistics
@@ -20,6 +19,7 @@ from pathlib import Path
 
 import torch
 
+from pages import measured
 from principal_attention.evaluation.compare import paired, percent
 from principal_attention.plumbing.files import read_jsonl, write_jsonl, write_text
 from principal_attention.plumbing.processes import Place
@@ -158,10 +158,11 @@ def main() -> None:
     folders = {(name, seed): run(kind, name, seed, data) for seed in SEEDS for name in SETTINGS[kind]}
     first = next(iter(folders.values()))
     parameters = count_parameters(read_model(first)) if kind == "cifar10" else 0
+    when = measured(folder / "records.jsonl" for folder in folders.values())
     command = f"PRINCIPAL_DATA=… python benchmarks/vision.py {kind} --write"
     text = [
         TEXTS[kind].format(n=f"{parameters:,}", draws=DRAWS), "",
-        f"Command: `{command}`, {datetime.date.today().isoformat()}, torch {torch.__version__.split('+')[0]},",
+        f"Command: `{command}`, {when}, torch {torch.__version__.split('+')[0]},",
         f"{os.cpu_count()} cores. Mean ± standard deviation over {len(SEEDS)} seeds in %; differences are paired by",
         "seed, with Student's 95% interval.", "", *table(kind, folders), "",
         f"Share of the training time spent waiting for data: {waiting(folders)}.", "",
