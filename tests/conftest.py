@@ -45,7 +45,9 @@ def benchmark():
         path = Path(__file__).parents[1] / "benchmarks" / f"{name}.py"
         spec = importlib.util.spec_from_file_location(name, path)
         module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.syspath_prepend(path.parent)  # the scripts import each other
+            spec.loader.exec_module(module)
         return module
 
     return load

@@ -62,7 +62,10 @@ def test_train_leaves_a_run_and_says_what_it_reached(tmp_path):
         (("digits/symvit", "data.source=/nowhere"), "there is nothing at /nowhere"),
         (("digits/symvit", "training.batch_size=5000"), "batch_size is 5000 and there are 1437 training examples"),
         (("digits/symvit", "optimizer.name=adamm"), "optimizer.name is 'adamm'"),
-        (("digits/symvit", "model=null", "init_from=timm:deit_tiny_patch16_224@/x.pth"), "not there as safetensors"),
+        (
+            ("digits/symvit", "model=null", "init_from=timm:deit_tiny_patch16_224@/x.pth"),
+            "there are no weights at /x.pth",
+        ),
         (("digits/symvit", "model=null", "init_from=nowhere"), "expected timm:NAME@weights, hf:FOLDER or the folder"),
         (("digits/symvit", "robustify.preset=best"), "preset is 'best'; expected one of paper"),
     ],

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from .pursuit import surrogate_gradients as surrogate_gradients
     from .robust_pca import RobustPCA as RobustPCA
 
-# Where each public name lives. They come in when they are first asked for: the command line answers without torch.
+# Module of each public name. Modules are imported on first access, so that the command line can answer without torch.
 _HOMES = {
     "attention": ("kernel_pca_attention", "scaled_attention", "symmetric_attention"),
     "errors": ("ConvergenceWarning", "DtypeError", "InputError", "NonFiniteError", "RankError"),
@@ -51,7 +51,7 @@ _HOMES = {
         "surrogate_gradients",
     ),
 }  # fmt: skip
-# These may need more than torch, so a star import leaves them out.
+# Names whose modules may need packages other than torch; a star import leaves them out.
 _MORE = {"robust_pca": ("RobustPCA",), "adapt": ("restore", "robustify")}
 _PLACE = {name: home for home, names in (_HOMES | _MORE).items() for name in names}
 
@@ -94,7 +94,7 @@ def __getattr__(name: str) -> Any:
         raise ModuleNotFoundError(
             f"{name} needs {missing.name}: pip install 'principal-attention[report]'", name=missing.name
         ) from missing
-    globals()[name] = found  # asked for once
+    globals()[name] = found  # later accesses do not call __getattr__
     return found
 
 
@@ -103,7 +103,7 @@ def __dir__() -> list[str]:
 
 
 def _teach_transformers() -> None:
-    """`attn_implementation="rpc"`, and saved models that hold RPC-Attention."""
+    """Register `attn_implementation="rpc"` with transformers, so that saved robustified models load as well."""
     import_module(".adapt.models", __name__).huggingface()
 
 

@@ -1,4 +1,4 @@
-"""Attention as pure functions on (…, N, D) tensors: symmetric, scaled, and with Theorem 1's own values."""
+"""Attention as pure functions on (…, N, D) tensors: symmetric, scaled, and with the values of Theorem 1."""
 
 import math
 
@@ -30,7 +30,17 @@ def symmetric_attention(
     dropout_p: float = 0.0,
     scale: float | None = None,
 ) -> Tensor:
-    """softmax(K Kᵀ/√D) V: keys stand for the queries. Masks are those of `rpc_attention`."""
+    """Symmetric attention, softmax(K Kᵀ/√D) V: the keys are also used as queries.
+
+    Args:
+        k, v: keys (…, N, D) and values (…, N, D_v).
+        key_mask, attn_mask, is_causal: masks, as in `rpc_attention`.
+        dropout_p: dropout probability of the attention weights.
+        scale: factor of the logits K Kᵀ. Default: 1/√D.
+
+    Returns:
+        Tensor (…, N, D_v).
+    """
     return softmax_attention(
         k, k, v, key_mask=key_mask, attn_mask=attn_mask, is_causal=is_causal, dropout_p=dropout_p, scale=scale
     )
@@ -47,7 +57,7 @@ def softmax_attention(
     dropout_p: float = 0.0,
     scale: float | None = None,
 ) -> Tensor:
-    """softmax(Q Kᵀ/√D) V with this package's masks, fused for any leading dimensions."""
+    """Softmax attention, softmax(Q Kᵀ/√D) V, with the masks of `rpc_attention`; fused for any leading dimensions."""
     check_tensors(k)
     check_dropout(dropout_p)
     q, k, v = autocast(q, k, v)  # type: ignore[assignment]
@@ -55,7 +65,7 @@ def softmax_attention(
     check_key_mask(key_mask, k)
     check_attn_mask(attn_mask, k, q.shape[-2])
     if is_causal and q.shape[-2] != k.shape[-2]:
-        raise InputError(f"q has {q.shape[-2]} rows and k has {k.shape[-2]}; is_causal needs as many of each")
+        raise InputError(f"q has {q.shape[-2]} rows and k has {k.shape[-2]}; is_causal needs the same number of rows")
     mask, causal = merge_masks(k, key_mask, attn_mask, is_causal, rows=q.shape[-2])
     return attend(q, k, v, mask=mask, is_causal=causal, dropout_p=dropout_p, scale=scale)
 
@@ -74,9 +84,17 @@ def scaled_attention(
 ) -> Tensor:
     """Scaled Attention, softmax(Q Kᵀ/√D) (I − S) V (the paper's Remark 3).
 
-    `mixing` is S itself, a tensor that broadcasts to (…, N, N) such as a learned (heads, N, N); or a
-    scalar α for S = α·softmax(K Kᵀ/√D); or "exact" for S = (1/N) g⁻¹gᵀ of the theorem. Causal attention
-    takes the lower triangle of a matrix and the causal symmetric attention of α, and has no exact form.
+    Args:
+        q, k, v: queries and keys (…, N, D), values (…, N, D_v).
+        mixing: the matrix S. A tensor that broadcasts to (…, N, N), such as a learned (heads, N, N), is S
+            itself, and with `is_causal` its lower triangle. A scalar α means S = α·softmax(K Kᵀ/√D), with the
+            same masks. "exact" means S = (1/N) g⁻¹gᵀ of Theorem 1, which excludes `is_causal` and `attn_mask`.
+        key_mask, attn_mask, is_causal: masks, as in `rpc_attention`.
+        dropout_p: dropout probability of the attention weights.
+        scale: factor of the logits. Default: 1/√D.
+
+    Returns:
+        Tensor (…, N, D_v).
     """
     if not isinstance(mixing, Tensor | str | int | float):
         raise InputError(f"mixing is a {type(mixing).__name__}; expected a tensor, a number, or 'exact'")
@@ -97,12 +115,15 @@ def scaled_values(
     is_causal: bool = False,
     scale: float | None = None,
 ) -> Tensor:
-    """(I − S) V, what Scaled Attention attends to."""
+    """(I − S) V, the values of Scaled Attention, (…, N, D_v)."""
     if isinstance(mixing, str):
         if mixing != "exact":
             raise InputError(f"mixing is {mixing!r}; expected a matrix, a scalar, or 'exact'")
         if is_causal or attn_mask is not None:
-            raise InputError("mixing 'exact' takes no is_causal or attn_mask: Theorem 1 has one g(k) for all queries")
+            raise InputError(
+                "mixing 'exact' takes no is_causal or attn_mask, because Theorem 1 has one g(k) for all queries; "
+                "use a scalar or a matrix"
+            )
         mixed = exact_mixing(k, v, key_mask=key_mask, scale=scale)
     elif isinstance(mixing, Tensor) and mixing.ndim >= 2 and mixing.numel() > 1:
         mixed = _matrix_mixing(mixing, k, v, key_mask, is_causal)
@@ -123,7 +144,7 @@ def _matrix_mixing(mixing: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None
     if mixing.shape[-2:] != (n, n) or mixing.ndim > k.ndim or any(m not in (1, s) for m, s in lead):
         raise InputError(
             f"mixing has shape {tuple(mixing.shape)} and k has {tuple(k.shape)}; expected (…, {n}, {n}), "
-            "such as one matrix a head"
+            "such as one matrix per head"
         )
     check_device("mixing", mixing, k)
     mixing = mixing.to(v.dtype)
@@ -135,12 +156,12 @@ def _matrix_mixing(mixing: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None
 
 
 def exact_mixing(k: Tensor, v: Tensor, *, key_mask: Tensor | None = None, scale: float | None = None) -> Tensor:
-    """S·V with the theorem's S = (1/N) g⁻¹gᵀ, rank one: every row is one weighted mean of the values,
+    """S·V with S = (1/N) g⁻¹gᵀ of Theorem 1. S has rank one: each row of S·V is a multiple of one weighted mean,
 
         (SV)ⱼ = exp(lse(log g) − log N − log gⱼ) · Σ softmax(log g)ⱼ' vⱼ'
 
-    in float64 logarithms. The factor itself is the true one: where log g spans more than 88 it exceeds
-    float32 and the result is infinite there, which is why the paper learns S instead.
+    computed from logarithms in float64. Where log g spans more than 88, the factor exceeds float32 and the
+    result is infinite; the paper learns S for this reason.
     """
     check_tensors(k, v)
     check_key_mask(key_mask, k)
@@ -152,14 +173,14 @@ def exact_mixing(k: Tensor, v: Tensor, *, key_mask: Tensor | None = None, scale:
         if key_mask is None
         else key_mask.sum(-1, keepdim=True).clamp(min=1)
     )
-    total = counted.logsumexp(-1, keepdim=True)  # −inf where no token is valid: the factor is zero then
+    total = counted.logsumexp(-1, keepdim=True)  # −inf where no token is valid, which makes the factor zero
     weights = (counted - total.clamp(min=torch.finfo(total.dtype).min)).exp()
     if key_mask is not None:
         wide = wide.masked_fill(~key_mask.unsqueeze(-1), 0.0)
     mean = weights.unsqueeze(-2) @ wide  # (…, 1, D_v)
     gain = total - torch.log(count) - log_g
     if key_mask is not None:
-        gain = gain.masked_fill(~key_mask, -math.inf)  # a padded row is seen by nobody
+        gain = gain.masked_fill(~key_mask, -math.inf)  # padded rows are zero
     return (gain.exp().unsqueeze(-1) * mean).to(v.dtype)
 
 
@@ -172,11 +193,19 @@ def kernel_pca_attention(
     scale: float | None = None,
     differentiable: bool = False,
 ) -> Tensor:
-    """Attention whose values are Theorem 1's own: the projections of φ(q) on the keys' principal axes.
+    """Attention with the values of Theorem 1: its outputs are the projections of φ(q) on the keys' principal axes.
 
-    The values come from detached keys, since gradients of eigenvectors grow without bound as eigenvalues
-    meet; `differentiable=True` lets them through. Components beyond the numerical rank are zero here
-    (`KernelPCA` raises instead), so that a training step or a compiled graph never depends on the rank.
+    Args:
+        q, k: queries and keys (…, N, D).
+        n_components: number of principal axes, at most N − 1. Components beyond the numerical rank are zero
+            (`KernelPCA` raises instead), so that a training step or a compiled graph does not depend on the rank.
+        dropout_p: dropout probability of the attention weights.
+        scale: factor of the logits. Default: 1/√D.
+        differentiable: compute gradients of the values with respect to the keys. Default: False, because
+            gradients of eigenvectors grow without bound as two eigenvalues approach each other.
+
+    Returns:
+        Tensor (…, N, n_components).
     """
     check_tensors(k)
     q, k = autocast(q, k)  # type: ignore[assignment]
@@ -184,7 +213,8 @@ def kernel_pca_attention(
     check_whole("n_components", n_components)
     if n_components > k.shape[-2] - 1:
         raise InputError(
-            f"n_components is {n_components}, but {k.shape[-2]} centred keys span at most {k.shape[-2] - 1} axes"
+            f"n_components is {n_components}, but {k.shape[-2]} centred keys span at most {k.shape[-2] - 1} axes; "
+            "lower n_components"
         )
     scale = k.shape[-1] ** -0.5 if scale is None else scale
     keys = (k if differentiable else k.detach()).double()

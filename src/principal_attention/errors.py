@@ -1,22 +1,22 @@
-"""What can go wrong, by name, so that a caller can catch it."""
+"""Exceptions and warnings that this package raises, as named classes that a caller can catch."""
 
 from collections.abc import Iterable
 
 
 class InputError(ValueError):
-    """An argument has a shape, value or combination that the function cannot take."""
+    """An argument has an invalid shape or value, or two arguments cannot be combined."""
 
 
 class DtypeError(InputError, TypeError):
-    """Tensors of the wrong dtype, or of dtypes that do not fit together."""
+    """An argument has the wrong type or dtype, or two tensors have different dtypes."""
 
 
 class NonFiniteError(InputError):
-    """NaN or infinity where a decomposition needs finite numbers."""
+    """A tensor holds NaN or infinity where finite numbers are required."""
 
 
 class RankError(InputError):
-    """More components were asked for than the centred Gram matrix has; `rank` says how many it has."""
+    """More components were requested than the centred Gram matrix has; `rank` is the number available."""
 
     def __init__(self, message: str, rank: int):
         super().__init__(message)
@@ -24,11 +24,11 @@ class RankError(InputError):
 
 
 class TrainingError(RuntimeError):
-    """A training went wrong by itself; what was good of it is kept."""
+    """Training diverged (NaN or infinite loss or gradient); earlier checkpoints are kept."""
 
 
 class Interrupted(Exception):
-    """Someone asked a run to stop; it stopped after a whole step and can be resumed."""
+    """A run was stopped by a signal; it ended after a complete step and can be resumed."""
 
 
 class ConvergenceWarning(UserWarning):
@@ -36,11 +36,11 @@ class ConvergenceWarning(UserWarning):
 
 
 class LeakWarning(UserWarning):
-    """A causal model was set up so that later tokens reach earlier ones."""
+    """A causal model is configured so that predictions can depend on later tokens."""
 
 
 def hint(name: str, known: Iterable[str], otherwise: str, likeness: float = 0.4) -> str:
-    """For a name that is not known: the nearest that is, or else what may help."""
+    """Suggest the known name most similar to an unknown `name`; return `otherwise` if none is similar enough."""
     import difflib
 
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=likeness)

@@ -1,7 +1,7 @@
-"""`SelfAttention`, and the mechanisms it can hold.
+"""`SelfAttention`, and the attention mechanisms it can use.
 
-A mechanism is a small frozen value: which projections it needs, which parameter of its own, and the
-function it calls. One instance can be handed to every layer of a model; each layer makes its own weights.
+A mechanism is a small frozen object: the projections it needs, its own parameter if any, and the function it
+calls. One instance can be shared by all layers of a model, because each layer creates its own weights.
 """
 
 from dataclasses import dataclass, field
@@ -16,35 +16,36 @@ from .kernel_pca import gram_spectrum, theorem_values
 from .pursuit import Pursuit, PursuitCache, rpc_attention
 from .sdpa import check_whole
 
-# Plain attention is the pursuit's first pass with nothing shrunk, so it shares its masks and its cache.
+# Plain attention is a pursuit of one pass without shrinkage, so it has the same masks and the same cache.
 PLAIN = Pursuit(iterations=1, lam=float("inf"))
 
 
 class Mechanism:
-    """What fills a `SelfAttention`; subclass it, set `projections`, and write `attend`."""
+    """Base class of attention mechanisms. A subclass sets `projections` and implements `attend`."""
 
     projections: ClassVar[str] = "qkv"
 
     @property
     def needs(self) -> str:
-        """Which of q, k, v are projected from the input; the linear layer bears this name."""
+        """The projections of the input, such as "qkv" or "kv"; also the name of the linear layer."""
         return self.projections
 
     def parameter(self, num_heads: int) -> Tensor | None:
-        """The initial value of the mechanism's own weight, `mixing`, if it has one."""
+        """Initial value of the mechanism's own weight, `mixing`; None if it has none."""
         return None
 
     def values(self, parts: dict[str, Tensor], mixing: Tensor | None, **options: Any) -> Tensor:
-        """What it attends to, for those who look on."""
+        """The values that the attention weights are applied to, for analysis."""
         return parts["v"]
 
     def attend(self, parts: dict[str, Tensor], mixing: Tensor | None, dim: int, **options: Any) -> Tensor:
+        """Outputs (B, H, N, D) from the projections `parts`, each (B, H, N, D); `dim` is the model's width."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Softmax(Mechanism):
-    """softmax(Q Kᵀ/√D) V, with timm's weight names."""
+    """Softmax attention, softmax(Q Kᵀ/√D) V, with timm's weight names."""
 
     def attend(self, parts: dict[str, Tensor], mixing: Tensor | None, dim: int, **options: Any) -> Tensor:
         return rpc_attention(parts["k"], parts["v"], q=parts["q"], pursuit=PLAIN, **options)
@@ -52,7 +53,7 @@ class Softmax(Mechanism):
 
 @dataclass(frozen=True)
 class Symmetric(Mechanism):
-    """softmax(K Kᵀ/√D) V: one projection for k and v, none for q."""
+    """Symmetric attention, softmax(K Kᵀ/√D) V; it has no projection of queries."""
 
     projections: ClassVar[str] = "kv"
 
@@ -62,7 +63,13 @@ class Symmetric(Mechanism):
 
 @dataclass(frozen=True)
 class RPC(Mechanism):
-    """RPC-Attention; `form="query"` keeps a q projection and cleans the keys under it."""
+    """RPC-Attention, see `rpc_attention`.
+
+    Args:
+        pursuit: settings of the pursuit. Default: `Pursuit()`, the paper's.
+        form: "symmetric" (default) uses the cleaned keys as queries; "query" has a projection of queries.
+        recompute: recompute earlier passes in the backward pass, saving memory. Default: False.
+    """
 
     pursuit: Pursuit = field(default_factory=Pursuit)
     form: Literal["symmetric", "query"] = "symmetric"
@@ -87,7 +94,13 @@ class RPC(Mechanism):
 
 @dataclass(frozen=True)
 class Scaled(Mechanism):
-    """Scaled Attention with a learned `matrix` for `num_tokens` tokens, a learned scalar `alpha`, or `exact`."""
+    """Scaled Attention, see `scaled_attention`.
+
+    Args:
+        kind: the mixing matrix S. "alpha" (default): a learned scalar times symmetric attention; "matrix": a
+            learned matrix (num_heads, num_tokens, num_tokens); "exact": S of Theorem 1, nothing learned.
+        num_tokens: number of tokens N; required for "matrix".
+    """
 
     kind: Literal["matrix", "alpha", "exact"] = "alpha"
     num_tokens: int | None = None
@@ -96,7 +109,7 @@ class Scaled(Mechanism):
         if self.kind not in ("matrix", "alpha", "exact"):
             raise InputError(f"kind is {self.kind!r}; expected 'matrix', 'alpha' or 'exact'")
         if self.kind == "matrix" and self.num_tokens is None:
-            raise InputError("Scaled('matrix') learns one weight a pair of tokens: pass num_tokens")
+            raise InputError("Scaled('matrix') learns one weight per pair of tokens; pass num_tokens")
 
     def parameter(self, num_heads: int) -> Tensor | None:
         if self.kind == "matrix":
@@ -116,9 +129,12 @@ class Scaled(Mechanism):
 
 @dataclass(frozen=True)
 class KernelPCAValues(Mechanism):
-    """Theorem 1's own values instead of learned ones: q and k only.
+    """Attention with the values of Theorem 1 instead of learned values; it projects only q and k.
 
-    Heads keep their width: components beyond `n_components`, N − 1 or the rank are zero.
+    Args:
+        n_components: number of principal axes. Default: the head width. The output keeps the head width;
+            components beyond `n_components`, N − 1 or the numerical rank are zero.
+        differentiable: compute gradients of the values with respect to the keys. Default: False.
     """
 
     n_components: int | None = None
@@ -132,7 +148,7 @@ class KernelPCAValues(Mechanism):
     def attend(self, parts: dict[str, Tensor], mixing: Tensor | None, dim: int, **options: Any) -> Tensor:
         for name in ("key_mask", "attn_mask", "is_causal"):
             if options[name] is not None and options[name] is not False:
-                raise InputError(f"KernelPCAValues takes no {name}: Theorem 1 has one g(k) for all queries")
+                raise InputError(f"KernelPCAValues takes no {name}, because Theorem 1 has one g(k) for all queries")
         _uncached(options)
         q, k = parts["q"], parts["k"]
         wanted = self._components(k)
@@ -158,15 +174,25 @@ class KernelPCAValues(Mechanism):
 def _uncached(options: dict[str, Any]) -> dict[str, Any]:
     options = dict(options)
     if options.pop("cache", None) is not None:
-        raise InputError("this mechanism mixes all values at once and cannot decode from a cache")
+        raise InputError(
+            "this mechanism mixes the values of all tokens and cannot decode from a cache; pass cache=None"
+        )
     return options
 
 
 class SelfAttention(nn.Module):
-    """Multi-head self-attention on (B, N, dim) with one of the mechanisms above.
+    """Multi-head self-attention on (B, N, dim) with a mechanism such as `Softmax()` or `RPC(Pursuit())`.
 
-    The projections are one linear layer named after what it makes (`qkv` as in timm, `kv`, `qk`),
-    then `proj`; a mechanism's own weight is `mixing`. `key_mask` is boolean (B, N), True = a real token.
+    Args:
+        dim: model width C.
+        num_heads: number of heads; must divide `dim`. Default: 8.
+        mechanism: attention mechanism. Default: `Softmax()`.
+        qkv_bias, proj_bias: whether the input and output projections have a bias. Default: True.
+        attn_drop, proj_drop: dropout of the attention weights and of the output. Default: 0.
+
+    The input projection is one linear layer named after its outputs (`qkv` as in timm, `kv` or `qk`), the output
+    projection is `proj`, and a mechanism's own weight is `mixing`. In `forward`, `key_mask` is boolean (B, N),
+    True for a real token; `attn_mask`, `is_causal` and `cache` are those of `rpc_attention`.
     """
 
     def __init__(
@@ -182,7 +208,7 @@ class SelfAttention(nn.Module):
     ):
         super().__init__()
         if num_heads < 1 or dim % num_heads:
-            raise InputError(f"dim is {dim} and num_heads is {num_heads}; expected a dim that the heads divide")
+            raise InputError(f"dim is {dim} and num_heads is {num_heads}; expected a multiple of num_heads for dim")
         self.dim, self.num_heads, self.attn_drop = dim, num_heads, attn_drop
         self.mechanism = Softmax() if mechanism is None else mechanism
         if not isinstance(self.mechanism, Mechanism):
@@ -196,7 +222,7 @@ class SelfAttention(nn.Module):
         self.proj_drop = nn.Dropout(proj_drop)
 
     def attend(self, parts: dict[str, Tensor], **options: Any) -> Tensor:
-        """The mechanism on its projections, each (B, H, N, D)."""
+        """Apply the mechanism to its projections, each (B, H, N, D)."""
         return self.mechanism.attend(parts, self.mixing, self.dim, **options)
 
     def extra_repr(self) -> str:

@@ -1,9 +1,9 @@
-"""Principal Component Pursuit (Candès, Li, Ma and Wright, JACM 2011): a matrix into low rank plus sparse.
+"""Principal Component Pursuit (Candès, Li, Ma and Wright, JACM 2011): split a matrix into low rank plus sparse.
 
     minimise ‖L‖₊ + lam·‖S‖₁ subject to L + S = M
 
-by the alternating directions S ← shrink(M − L + Y/mu, lam/mu), L ← D_{1/mu}(M − S + Y/mu),
-Y ← Y + mu (M − L − S). The paper prints −Y/mu in the second and D_mu for D_{1/mu}: that diverges.
+solved by alternating directions: S ← shrink(M − L + Y/mu, lam/mu), L ← D_{1/mu}(M − S + Y/mu),
+Y ← Y + mu (M − L − S). The paper prints −Y/mu in the update of L, and D_mu for D_{1/mu}, which diverges.
 """
 
 import math
@@ -18,43 +18,47 @@ from .sdpa import check_whole
 
 
 class PCPResult(NamedTuple):
-    low_rank: Tensor  # (…, n₁, n₂)
-    sparse: Tensor  # (…, n₁, n₂)
-    iterations: Tensor  # (…,)
-    residual: Tensor  # (…,): ‖M − L − S‖/‖M‖, Frobenius
-    converged: Tensor  # (…,) boolean
+    """Result of `principal_component_pursuit`; leading dimensions are those of the input."""
+
+    low_rank: Tensor  # L, (…, n₁, n₂)
+    sparse: Tensor  # S, (…, n₁, n₂)
+    iterations: Tensor  # iterations done, (…,)
+    residual: Tensor  # ‖M − L − S‖/‖M‖ in the Frobenius norm, (…,)
+    converged: Tensor  # whether the tolerance was reached, (…,) boolean
 
 
-# mu grows where the constraint lags behind the movement of L by the first factor, and shrinks in the opposite
-# case. Measured on Candès et al.'s Table 1 with errors 0.01 to 10⁴ times theirs, and on contaminated digits.
+# mu is multiplied by _GROWTH where ‖M − L − S‖ exceeds _BALANCE times the last change of L, and divided by it in the
+# opposite case. Both were measured on Candès et al.'s Table 1 with errors scaled by 0.01 to 10⁴, and on noisy digits.
 _BALANCE, _GROWTH = 2.0, 1.2
 
 
 def principal_component_pursuit(
     m: Tensor, *, lam: float | None = None, mu: float | None = None, tol: float = 1e-7, max_iter: int = 1000
 ) -> PCPResult:
-    """Split each matrix of m (…, n₁, n₂) into a low-rank and a sparse part; solved in float64, no gradients.
+    """Split each matrix of m into a low-rank and a sparse part; solved in float64, without gradients.
 
     Args:
-        lam: weight of the sparse part; 1/√max(n₁, n₂) as in the paper by default.
-        mu: a fixed penalty. By default it starts at the paper's n₁n₂/(4‖M‖₁) and is balanced in the first
-            half of `max_iter`: a fixed one needs ever more iterations as the errors grow larger than L.
-        tol: stops when ‖M − L − S‖ and the last move of L are below tol times the smaller of ‖L‖ and ‖S‖
-            (of ‖M‖ would be blind to L where the errors are much larger).
+        m: matrices (…, n₁, n₂), floating-point and finite.
+        lam: weight of the sparse part. Default: 1/√max(n₁, n₂), as in the paper.
+        mu: fixed penalty. Default: start at the paper's n₁n₂/(4‖M‖₁) and adapt it in the first half of
+            `max_iter`; a fixed mu needs more iterations the larger the errors are compared with L.
+        tol: tolerance. The iteration stops when ‖M − L − S‖ and the last change of L are below tol times the
+            smaller of ‖L‖ and ‖S‖ (relative to ‖M‖, L would not matter where the errors are much larger).
+        max_iter: largest number of iterations; reaching it raises a `ConvergenceWarning`.
     """
     if not isinstance(m, Tensor):
-        raise DtypeError(f"m is a {type(m).__name__}; expected a torch.Tensor (torch.from_numpy makes one)")
+        raise DtypeError(f"m is a {type(m).__name__}; expected a torch.Tensor (convert arrays with torch.from_numpy)")
     if m.ndim < 2 or 0 in m.shape[-2:]:
         raise InputError(f"m has shape {tuple(m.shape)}; expected (…, n₁, n₂) with at least one row and column")
     if not m.is_floating_point():
-        raise DtypeError(f"m has dtype {m.dtype}; expected a floating-point one")
+        raise DtypeError(f"m has dtype {m.dtype}; expected a floating-point dtype")
     if not torch.isfinite(m).all():
-        raise NonFiniteError("m holds NaN or infinity; fill or drop those entries first")
+        raise NonFiniteError("m holds NaN or infinity; fill or remove those entries first")
     for name, value in (("lam", lam), ("mu", mu), ("tol", tol)):
         if value is not None and not (value > 0 or (name == "lam" and value == 0)):
-            raise InputError(f"{name} is {value}; expected a positive number")
+            raise InputError(f"{name} is {value}; expected a number {'from' if name == 'lam' else 'above'} 0")
     if mu is not None and mu == math.inf:
-        raise InputError("mu is infinite; expected a finite penalty, or None for the paper's")
+        raise InputError("mu is infinite; expected a finite penalty, or None to start at n₁n₂/(4‖M‖₁)")
     check_whole("max_iter", max_iter)
 
     m = m.detach()
@@ -64,14 +68,14 @@ def principal_component_pursuit(
     size = flat.abs().amax((-2, -1), keepdim=True).double()
     scaled = flat.double() / torch.where(size > 0, size, 1.0)  # squares of singular values must not overflow
     if n1 < n2:
-        scaled = scaled.mT  # the Gram matrix below is of the shorter side
+        scaled = scaled.mT  # makes the Gram matrix in shrink_singular_values the smaller one
     mu_ = None if mu is None else mu * size
     low_rank, sparse, iterations, residual, converged = _solve(scaled, lam, mu_, tol, max_iter)
     if n1 < n2:
         low_rank, sparse = low_rank.mT, sparse.mT
     if not converged.all():
         warnings.warn(
-            f"principal component pursuit stopped after {max_iter} iterations at a residual of "
+            f"principal component pursuit did not converge: it stopped after {max_iter} iterations at a residual of "
             f"{residual.max().item():.1e}; raise max_iter or tol",
             ConvergenceWarning,
             stacklevel=2,
@@ -90,7 +94,7 @@ def principal_component_pursuit(
 def _solve(
     m: Tensor, lam: float, mu: Tensor | None, tol: float, max_iter: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """All matrices at once; one that has converged is put aside, so each gets the result it would get alone."""
+    """Solve all matrices together; a converged matrix is removed, so each result is that of solving it by itself."""
     count = m.shape[0]
     low_rank, sparse = torch.zeros_like(m), torch.zeros_like(m)
     iterations = torch.zeros(count, dtype=torch.int64, device=m.device)
@@ -123,7 +127,7 @@ def _solve(
             active, m, mu, norm, low, dual, primal, moved = (
                 t[left] for t in (active, m, mu, norm, low, dual, primal, moved)
             )
-        if balance and i < max_iter // 2:  # then fixed: the convergence proof wants that in the end
+        if balance and i < max_iter // 2:  # fixed afterwards, as the convergence proof requires
             ratio = torch.ones_like(primal)
             ratio[primal > _BALANCE * moved] = _GROWTH
             ratio[moved > _BALANCE * primal] = 1 / _GROWTH
@@ -132,10 +136,10 @@ def _solve(
 
 
 def shrink_singular_values(x: Tensor, tau: Tensor) -> Tensor:
-    """D_tau(x) for a square or tall x: its singular values less tau (…, 1), through the Gram matrix xᵀx.
+    """D_tau(x): subtract tau (…, 1) from the singular values of a square or tall x, and set negative ones to zero.
 
-    That costs a third of an SVD or less. Singular values below 1e-8 of the largest are lost to the squaring,
-    and those below tau are set to zero anyway.
+    Uses the eigenvectors of the Gram matrix xᵀx, at a third of the cost of an SVD or less. Squaring loses
+    singular values below 1e-8 of the largest.
     """
     values, vectors = torch.linalg.eigh(x.mT @ x)
     singular = values.clamp(min=0).sqrt()
@@ -152,8 +156,8 @@ def _norm(x: Tensor) -> Tensor:
 
 
 def _yardstick(low: Tensor, sparse: Tensor, norm: Tensor) -> Tensor:
-    """The smaller of ‖L‖ and ‖S‖, never so small that rounding hides it. S may vanish for good, but a vanished L
-    may only be waiting for its turn under huge errors, so then nothing but rounding may be left over."""
+    """The smaller of ‖L‖ and ‖S‖, but at least 1e-7·‖M‖. S = 0 can be the solution, so it is ignored then; L = 0 may
+    be temporary while huge errors are removed, so ‖L‖ = 0 demands a residual of rounding size."""
     low_rank, errors, floor = _norm(low), _norm(sparse), 1e-7 * norm
     smaller = torch.where(errors > 0, torch.minimum(low_rank, errors), low_rank)
     return torch.maximum(smaller, floor)

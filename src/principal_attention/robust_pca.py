@@ -13,25 +13,33 @@ from .pcp import principal_component_pursuit
 
 
 class RobustPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """PCA of what Principal Component Pursuit leaves of X once gross errors are taken out.
+    """PCA of the low-rank part of X, after Principal Component Pursuit has removed gross errors.
 
     Parameters
     ----------
-    n_components : int or None
-        How many axes of the low-rank part to keep; all it has by default.
+    n_components : int or None, default=None
+        Number of principal axes to keep. None keeps all axes of the low-rank part.
     lam, mu, tol, max_iter
-        As in `principal_component_pursuit`.
+        Parameters of `principal_component_pursuit`.
 
     Attributes
     ----------
     low_rank_, sparse_ : ndarray of shape (n_samples, n_features)
-        The training data taken apart.
+        Low-rank and sparse part of the training data.
     components_ : ndarray of shape (n_components_, n_features)
-        Principal axes of `low_rank_`, in order of variance, with scikit-learn's signs.
-    mean_, singular_values_, explained_variance_, n_components_, n_iter_, converged_
-        Of `low_rank_` and of the pursuit.
+        Principal axes of `low_rank_`, by decreasing variance, with scikit-learn's signs.
+    mean_ : ndarray of shape (n_features,)
+        Mean of `low_rank_`.
+    singular_values_, explained_variance_ : ndarray of shape (n_components_,)
+        Singular values of the centred `low_rank_`, and the variance along each axis.
+    n_components_, n_iter_ : int
+        Number of axes kept, and iterations of the pursuit.
+    converged_ : bool
+        Whether the pursuit reached its tolerance.
 
-    `transform` projects what it is given: new rows are not cleaned.
+    Notes
+    -----
+    `transform` projects new rows without removing errors from them.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""One attention pass on (…, N, D) tensors: the checks, the masks, the fused call and its plain twin."""
+"""One attention pass on (…, N, D) tensors: argument checks, masks, the fused call and a plain equivalent."""
 
 import math
 
@@ -10,14 +10,15 @@ from .errors import DtypeError, InputError
 
 
 def transforms_active() -> bool:
-    """Inside torch.func (grad, vmap, jvp …), where fused attention and in-place buffers do not work."""
+    """Whether a torch.func transform (grad, vmap, jvp …) is active; fused attention and in-place buffers fail there."""
     if torch.compiler.is_compiling():
         return False
     return torch._C._are_functorch_transforms_active()
 
 
 def lean_allowed() -> bool:
-    """Eager mode, where hand-managed memory pays; compilers, tracers and torch.func want plain operations."""
+    """Whether this is eager mode, where managing memory by hand pays; compilers, tracers and torch.func need plain
+    operations."""
     return not torch.compiler.is_compiling() and not torch._C._get_tracing_state() and not transforms_active()
 
 
@@ -36,7 +37,8 @@ def check_whole(name: str, value: object, at_least: int = 1) -> None:
 
 
 def check_tensors(k: Tensor, v: Tensor | None = None, q: Tensor | None = None) -> None:
-    """`k` sets the shape and dtype; `v` must have its rows, `q` its width, and both its leading dimensions."""
+    """Check that `v` and `q` fit `k`: the same dtype, device and leading dimensions, `v` the same number of rows, `q`
+    the same width."""
     for name, given in (("k", k), ("v", v), ("q", q)):
         if given is not None and not isinstance(given, Tensor):
             raise DtypeError(f"{name} is a {type(given).__name__}; expected a torch.Tensor (…, N, D)")
@@ -48,7 +50,7 @@ def check_tensors(k: Tensor, v: Tensor | None = None, q: Tensor | None = None) -
         if other is None:
             continue
         if other.dtype != k.dtype:
-            raise DtypeError(f"k has dtype {k.dtype} and {name} has {other.dtype}; cast one to the other's")
+            raise DtypeError(f"k has dtype {k.dtype} and {name} has {other.dtype}; cast both to the same dtype")
         check_device(name, other, k)
         same = slice(None, -1) if name == "v" else slice(None, -2)
         if other.ndim != k.ndim or other.shape[same] != k.shape[same]:
@@ -64,7 +66,7 @@ def check_tensors(k: Tensor, v: Tensor | None = None, q: Tensor | None = None) -
 
 def check_device(name: str, x: Tensor, k: Tensor) -> None:
     if x.device != k.device:
-        raise InputError(f"k is on {k.device} and {name} is on {x.device}; move one to the other's")
+        raise InputError(f"k is on {k.device} and {name} is on {x.device}; move both to the same device")
 
 
 def check_dropout(dropout_p: float) -> None:
@@ -73,8 +75,8 @@ def check_dropout(dropout_p: float) -> None:
 
 
 def check_key_mask(key_mask: Tensor | None, k: Tensor) -> None:
-    """True = a real token. All of k's leading dimensions are spelled out, so that (B, N) beside
-    (B, H, N, D) is an error even where B happens to equal H and would broadcast to nonsense."""
+    """Check a boolean key mask, True for a real token. It must have all leading dimensions of k: a mask (B, N) with
+    k (B, H, N, D) is an error even where B equals H, since it would broadcast over the wrong dimension."""
     if key_mask is None:
         return
     if key_mask.dtype != torch.bool:
@@ -86,7 +88,7 @@ def check_key_mask(key_mask: Tensor | None, k: Tensor) -> None:
     if not fits:
         raise InputError(
             f"key_mask has shape {tuple(key_mask.shape)} and k has {tuple(k.shape)}; expected "
-            f"{tuple(k.shape[:-1])} with 1 where the mask is shared, as in (B, 1, N) beside (B, H, N, D)"
+            f"{tuple(k.shape[:-1])} with 1 where the mask is shared, such as (B, 1, N) for k of shape (B, H, N, D)"
         )
 
 
@@ -100,7 +102,7 @@ def check_attn_mask(attn_mask: Tensor | None, k: Tensor, rows: int, columns: int
     rest = zip(reversed(attn_mask.shape), reversed(shape), strict=False)
     if not 2 <= attn_mask.ndim <= len(shape) or any(m not in (1, s) for m, s in rest):
         raise InputError(
-            f"attn_mask has shape {tuple(attn_mask.shape)}; expected two dimensions or more that broadcast to {shape}"
+            f"attn_mask has shape {tuple(attn_mask.shape)}; expected two dimensions or more, broadcast to {shape}"
         )
 
 
@@ -113,9 +115,9 @@ def merge_masks(
     rows: int,
     columns: int | None = None,
 ) -> tuple[Tensor | None, bool]:
-    """The mask and causal flag of one pass of `rows` queries over `columns` keys, the last `rows` of them new.
+    """Combined mask and causal flag of one pass of `rows` queries, the last `rows` positions of `columns` keys.
 
-    Causality alone stays a flag and padding alone one row, so an N×N mask exists only where both meet.
+    Without other masks causality stays a flag and padding a single row; only both together make an N×N mask.
     """
     columns = k.shape[-2] if columns is None else columns
     past = columns - rows
@@ -125,7 +127,7 @@ def merge_masks(
         mask = causal if mask is None else mask & causal
         is_causal = False
     elif rows == 1:
-        is_causal = False  # the newest token sees everything
+        is_causal = False  # the newest token sees all keys
     if attn_mask is None:
         return mask, is_causal
     if attn_mask.dtype == torch.bool:
@@ -135,7 +137,7 @@ def merge_masks(
 
 
 def as_bias(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """A boolean mask as the additive one that `scaled_dot_product_attention` would make of it in every pass."""
+    """Convert a boolean mask to an additive mask once; `scaled_dot_product_attention` would do it in every pass."""
     if mask is None or mask.dtype != torch.bool:
         return mask
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, -math.inf)
@@ -151,10 +153,10 @@ def attend(
     dropout_p: float = 0.0,
     scale: float | None = None,
 ) -> Tensor:
-    """softmax(q kᵀ·scale) v through `scaled_dot_product_attention`, kept on its fused kernels.
+    """softmax(q kᵀ·scale) v through the fused kernels of `scaled_dot_product_attention`.
 
-    Those take exactly four dimensions and values as wide as keys; anything else would silently fall
-    back to an explicit N×N matrix, so leading dimensions are folded and widths padded with zeros here.
+    These kernels take exactly four dimensions and values as wide as keys. Other shapes would silently use an
+    explicit N×N matrix, so leading dimensions are folded and widths are padded with zeros here.
     """
     if transforms_active():
         return attend_explicit(q, k, v, mask=mask, is_causal=is_causal, dropout_p=dropout_p, scale=scale)
@@ -181,7 +183,7 @@ def attend(
 def attention_matrix(
     q: Tensor, k: Tensor, *, mask: Tensor | None = None, is_causal: bool = False, scale: float | None = None
 ) -> Tensor:
-    """softmax(q kᵀ·scale) as a matrix, in float32 at least; a row that sees no key is zero, as in the fused pass."""
+    """softmax(q kᵀ·scale) as a matrix, in float32 or wider; a row that sees no key is zero, as in the fused pass."""
     scale = k.shape[-1] ** -0.5 if scale is None else scale
     wide = torch.promote_types(q.dtype, torch.float32)
     logits = q.to(wide) @ k.to(wide).mT * scale
@@ -205,6 +207,6 @@ def attend_explicit(
     dropout_p: float = 0.0,
     scale: float | None = None,
 ) -> Tensor:
-    """The same pass with its N×N matrix written out: the reference, and the path under torch.func."""
+    """The same pass as `attend` with an explicit N×N matrix; used as a reference and inside torch.func."""
     weights = attention_matrix(q, k, mask=mask, is_causal=is_causal, scale=scale)
     return F.dropout(weights, dropout_p).to(v.dtype) @ v

@@ -23,7 +23,7 @@ def page(folder, **changes):
     }  # fmt: skip
     lines = [{"step": s, "epoch": s, "validation_top1": 0.3 * s} for s in (1, 2, 3)]
     given = dict(
-        models=MODELS, seeds=3, verdict="Nothing is beyond noise.",
+        records=[{"measured": "2026-11-18"}], models=MODELS, seeds=3, verdict="Nothing is beyond noise.",
         curves={(name, seed): lines for name in MODELS for seed in range(3)}, samples=dict.fromkeys(MODELS, sample),
     )  # fmt: skip
     return write_page(folder, rows, **given | changes)
@@ -36,6 +36,7 @@ def test_numbers_are_on_the_page_with_their_deviation(tmp_path):
     assert "-2.7" in text  # the difference, and that it is noise
     assert text.count("within noise") == 2
     assert "Nothing is beyond noise." in text
+    assert "measured 2026-11-18" in text
 
 
 def test_text_is_escaped(tmp_path):

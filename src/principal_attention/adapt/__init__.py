@@ -1,4 +1,4 @@
-"""RPC-Attention in models people already have: timm, transformers, torch.nn, and modules of their own."""
+"""RPC-Attention in existing models: models of timm, transformers and torch.nn, and registered attention modules."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ __all__ = ["register", "restore", "robustify"]
 
 
 def __getattr__(name: str) -> Any:
-    """When they are first asked for: how a model is named and described is read without torch."""
+    """Import on first access, so that `named` and `spec` can be used without torch."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(".registry" if name == "register" else ".models", __name__), name)

@@ -1,4 +1,4 @@
-"""What a robustified model carries: one pursuit for each chosen layer, and the form. As values and as JSON."""
+"""`Choice`, the checked arguments of `robustify`: a pursuit for each chosen layer, and the form; also as JSON."""
 
 import math
 import operator
@@ -15,23 +15,23 @@ Layers = Literal["first", "all"] | Sequence[int]
 
 @dataclass(frozen=True)
 class Choice:
-    """Layers are numbered from 0 in the order the model holds its attention modules."""
+    """Pursuits of the chosen layers, and the form of RPC-Attention."""
 
-    pursuits: dict[int, Pursuit]
+    pursuits: dict[int, Pursuit]  # by layer, numbered from 0 in the order of the model's attention modules
     form: Form
 
     @classmethod
     def of(cls, pursuit: Pursuit | Mapping[int, Pursuit], layers: Layers, form: str, count: int) -> "Choice":
-        """The arguments of `robustify`, checked against a model of `count` attention modules."""
+        """Choice from the arguments of `robustify`, checked for a model of `count` attention modules."""
         if not isinstance(pursuit, Mapping):
             return cls._checked(dict.fromkeys(_indices(layers, count), pursuit), form, count)
         if layers != "first":  # the default
-            raise InputError(f"layers is {layers!r} beside a dict of pursuits, whose keys are the layers: drop one")
+            raise InputError(f"layers is {layers!r}, but pursuit is a dict, whose keys are the layers; pass only one")
         return cls._checked(pursuit, form, count)
 
     @classmethod
     def given(cls, pursuit: Any, layers: Layers, form: str, count: int) -> "Choice":
-        """The same, where a pursuit may also be a dict of its fields, and a layer's number a string, as in JSON."""
+        """As `of`, but a pursuit may also be a dict of its fields, and a layer index may be a string, as in JSON."""
         if isinstance(pursuit, Mapping):
             by_layer = all(isinstance(each, Pursuit | Mapping) for each in pursuit.values())
             pursuit = {_index(i): _pursuit(x) for i, x in pursuit.items()} if by_layer else _pursuit(pursuit)
@@ -56,7 +56,7 @@ class Choice:
 
     @classmethod
     def from_json(cls, data: Any, count: int) -> "Choice":
-        """Reads what `to_json` wrote; it may come from a stranger's config file, so everything is checked."""
+        """Choice from the output of `to_json`, with all values checked, since a downloaded file may hold anything."""
         try:
             layers = {int(i): _pursuit(given) for i, given in data["layers"].items()}
             form = data["form"]
@@ -79,7 +79,7 @@ def _indices(layers: Layers, count: int) -> Sequence[int]:
 
 
 def _plain(pursuit: Pursuit) -> dict[str, Any]:
-    """With infinity as a word: JSON has no number for it."""
+    """Fields of a pursuit for JSON, which has no infinity: it is written as "inf"."""
     return {name: "inf" if x == math.inf else x for name, x in pursuit.given().items()}
 
 
@@ -92,6 +92,6 @@ def _pursuit(given: Any) -> Pursuit:
         return given
     known = {f.name for f in fields(Pursuit)}
     if unknown := sorted(set(given) - known):
-        raise InputError(f"a pursuit has no field {unknown[0]!r}; expected {', '.join(sorted(known))}")
+        raise InputError(f"a pursuit has no field {unknown[0]!r}; expected one of {', '.join(sorted(known))}")
     values: dict[str, Any] = {name: math.inf if x == "inf" else x for name, x in given.items()}
     return Pursuit(**values)

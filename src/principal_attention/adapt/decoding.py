@@ -1,8 +1,8 @@
-"""Generation in transformers: the pursuit's cache as a layer of theirs.
+"""Generation in transformers: a `PursuitCache` as a layer of transformers' cache.
 
-A plain layer keeps all keys and values and hands them out again. A pursuit changes the keys pass by pass, so
-`PursuitCache` keeps each pass's own, and the layer only has to follow what generation does to a cache: beams are
-reordered, batches selected and repeated, drafted tokens cropped.
+A layer of transformers stores keys and values and returns all of them. A pursuit changes the keys in every pass, so
+`PursuitCache` stores the keys of each pass, and `PursuitLayer` forwards the operations of generation to it: reorder
+beams, select and repeat batch entries, and crop drafted tokens.
 """
 
 from typing import Any
@@ -15,22 +15,22 @@ from ..pursuit import PursuitCache
 
 
 class PursuitLayer(DynamicLayer):
-    """A layer of transformers' cache that holds the pursuit's own: every pass keeps its keys, values are kept once."""
+    """Layer of a transformers cache that holds a `PursuitCache`."""
 
     def __init__(self) -> None:
         super().__init__()
         self.pursuit, self._lent = PursuitCache(), False
 
     def lend(self) -> PursuitCache:
-        """To a layer with RPC-Attention, whose forward calls `update` next."""
+        """The `PursuitCache`, for a layer with RPC-Attention whose forward calls `update` next."""
         self._lent = True
         return self.pursuit
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Only the new rows: `rpc_attention` appends them to what it keeps itself."""
+        """Return the new rows only; `rpc_attention` appends them to the `PursuitCache`."""
         if not self._lent:
             raise InputError(
-                "this cache was filled with RPC-Attention and is now given to a layer without: take a new one"
+                "this cache was filled with RPC-Attention and is now given to a layer without it; use a new cache"
             )
         self.is_initialized, self._lent = True, False
         return key_states, value_states
@@ -54,16 +54,16 @@ class PursuitLayer(DynamicLayer):
         self.pursuit.repeat(repeats)
 
     def offload(self) -> None:
-        """Stays where it is."""
+        """Do nothing: the cache stays on its device."""
 
     prefetch = offload
 
 
 def pursuit_layer(past: Cache, index: int | None, is_causal: bool) -> PursuitLayer:
-    """A module's layer of the cache, turned into a `PursuitLayer` while it is still empty."""
+    """Layer `index` of the cache, replaced by a `PursuitLayer` if it is empty."""
     cache: Any = past.self_attention_cache if isinstance(past, EncoderDecoderCache) else past
     if index is None or not is_causal:
-        raise InputError("RPC-Attention caches causal layers only: pass use_cache=False")
+        raise InputError("a cache was given to a layer that is not causal; pass use_cache=False")
     while cache.layer_class_to_replicate is not None and len(cache.layers) <= index:
         cache.layers.append(cache.layer_class_to_replicate())
     layer = cache.layers[index]
@@ -72,8 +72,8 @@ def pursuit_layer(past: Cache, index: int | None, is_causal: bool) -> PursuitLay
     if type(layer) is not DynamicLayer or layer.get_seq_length():
         what = f"a {type(layer).__name__}" if type(layer) is not DynamicLayer else "one filled without RPC-Attention"
         raise InputError(
-            f"layer {index} of the cache is {what}; RPC-Attention needs a new DynamicCache without a window, since "
-            "every pass keeps its own keys: pass use_cache=False, or such a cache"
+            f"layer {index} of the cache is {what}; RPC-Attention needs a new DynamicCache without a sliding window: "
+            "pass one, or use_cache=False"
         )
     cache.layers[index] = PursuitLayer()
     return cache.layers[index]

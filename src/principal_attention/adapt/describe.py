@@ -1,4 +1,4 @@
-"""The RPC-Attention that a network holds, in the words that `--robustify` takes."""
+"""Description of a network's RPC-Attention, in the syntax of `--robustify`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,10 @@ from .robust import Robust
 
 
 def describe(network: nn.Module) -> str | None:
-    """The RPC-Attention that a network holds, its own or put there, in the words of `--robustify`; None: none."""
+    """RPC-Attention of a network, built in or added by `robustify`, as `preset=…,iterations=…,lam=…,layers=…,form=…`.
+
+    Layers with different settings are separated by "; ". Returns None for a network without RPC-Attention.
+    """
     modules = attention_modules(network)
     held = {layer: found for layer, module in enumerate(modules) if (found := _held(module)) is not None}
     if not held:
@@ -27,7 +30,7 @@ def describe(network: nn.Module) -> str | None:
 
 
 def name_of(ref: ModelRef, network: nn.Module) -> str:
-    """How records call a model: with what was put into it, where its own name does not tell."""
+    """Name of a model in records, such as "deit+cleaned-4-1-all": the settings follow if `robustify` was applied."""
     put_in = [module for module in network.modules() if isinstance(module, Robust)]
     if not put_in or (ref.robustify is None and ref.library != "timm"):
         return ref.name

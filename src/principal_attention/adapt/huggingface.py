@@ -1,7 +1,7 @@
-"""RPC-Attention in transformers: the implementation `"rpc"`, its masks, and the choice kept in a model's config.
+"""RPC-Attention in transformers: the attention implementation `"rpc"`, its masks, and its record in a model's config.
 
-A model runs on it in three ways: `robustify(model, …)`; `from_pretrained(…, attn_implementation="rpc")`; and
-`from_pretrained` of a folder that a robustified model was saved to. Its config holds the choice under `rpc`.
+A model uses it after `robustify(model, …)`, after `from_pretrained(…, attn_implementation="rpc")`, and after
+`from_pretrained` of a folder with a saved robustified model. The field `rpc` of its config holds the `Choice`.
 """
 
 import functools
@@ -24,13 +24,13 @@ from .registry import calls, is_known
 from .robust import Robust, swap
 
 NAME = "rpc"
-DEFAULT = Choice({0: Pursuit()}, "query")  # the paper's main setting, where a config says nothing
+DEFAULT = Choice({0: Pursuit()}, "query")  # the paper's main setting, for a config without the field `rpc`
 
 
 class CallsInterface(Robust):
-    """A module whose forward goes through `AttentionInterface`; what it hands over ends up in `_attend` below."""
+    """Module whose forward calls transformers' `AttentionInterface`, and thereby `_attend` below."""
 
-    rpc_before: str  # the implementation to go back to
+    rpc_before: str  # attention implementation to restore
     config: Any
     layer_idx: int | None
 
@@ -47,7 +47,7 @@ class CallsInterface(Robust):
 
 
 def record(model: nn.Module, modules: list[Any]) -> None:
-    """Write the choice that these modules hold into the config of the model they belong to, and switch it on."""
+    """Write the pursuits and the form of `modules` to the config of their model, and set the implementation "rpc"."""
     for config, members in owned(model, modules):
         held = {i: m for i, m in enumerate(members) if isinstance(m, CallsInterface)}
         for module in held.values():
@@ -55,12 +55,12 @@ def record(model: nn.Module, modules: list[Any]) -> None:
         if held:
             first = next(iter(held.values()))
             config.rpc = Choice({i: m.rpc_pursuit for i, m in held.items()}, first.rpc_form).to_json()
-            config.attn_implementation = NAME  # saved with the config, unlike the private field below
+            config.attn_implementation = NAME  # saved with the config; the private field below is not
             config._attn_implementation = NAME
 
 
 def erase(model: nn.Module, modules: list[Any]) -> None:
-    """Undo `record`; a model that was loaded with "rpc" never had another, and goes to transformers' default."""
+    """Undo `record`. A model that was loaded with "rpc" gets the implementation "sdpa", transformers' default."""
     if not any(isinstance(m, CallsInterface) for m in modules):
         return
     for config, members in owned(model, modules):
@@ -72,13 +72,14 @@ def erase(model: nn.Module, modules: list[Any]) -> None:
 
 
 def recorded(model: nn.Module, modules: list[Any]) -> Any:
+    """The `Choice` in the model's config, as JSON and not yet checked; None if there is none."""
     return next((config.rpc for config, _ in owned(model, modules) if hasattr(config, "rpc")), None)
 
 
 def owned(model: nn.Module, modules: list[Any]) -> list[tuple[Any, list[Any]]]:
-    """The configs of the outermost transformers models in `model`, each with the attention modules it counts.
+    """Configs of the outermost transformers models in `model`, each with the attention modules of that model.
 
-    Only there does the number of a layer mean the same when the model is saved and loaded.
+    Layers are numbered within these models, so that the numbers are the same after saving and loading.
     """
     theirs = [m for m in modules if isinstance(m, CallsInterface) or calls(type(m), "ALL_ATTENTION_FUNCTIONS")]
     groups, counted = [], set[int]()
@@ -87,28 +88,28 @@ def owned(model: nn.Module, modules: list[Any]) -> list[tuple[Any, list[Any]]]:
         members = [m for m in theirs if id(m) in inside and id(m) not in counted]
         if any(m.config is not owner.config for m in members):
             raise InputError(
-                f"{type(owner).__name__} is made of models with configs of their own, and would lose the choice when "
-                "saved: robustify one of those models, and save that"
+                f"{type(owner).__name__} is made of models with configs of their own, and would not save the record of "
+                "RPC-Attention; robustify one of those models, and save that one"
             )
         counted |= {id(m) for m in members}
         if members:
             groups.append((owner.config, members))
     if len(counted) < len(theirs):
         raise InputError(
-            "this is a part of a transformers model, whose config counts the layers of the whole: pass the model "
-            "itself, and say which layers, as in layers=[2]"
+            "this module is part of a transformers model, whose config records the layers of the whole model; pass "
+            "the whole model and its layers, as in layers=[2]"
         )
     return groups
 
 
 def _apply_config(model: PreTrainedModel) -> None:
-    """Give a model made with `attn_implementation="rpc"` the pursuits its config records, or the default."""
+    """Put the pursuits of its config, or the default, into a model created with `attn_implementation="rpc"`."""
     modules = [m for m in model.modules() if is_known(m) and not getattr(m, "is_cross_attention", False)]
     groups = owned(model, modules)
     if not groups:
         raise InputError(
-            f'{type(model).__name__} was asked for with attn_implementation="rpc" and holds no attention that is '
-            "known: register its attention module's class with principal_attention.adapt.register"
+            f'{type(model).__name__} was created with attn_implementation="rpc" and holds no attention that is '
+            "known: register the class of its attention modules with principal_attention.adapt.register"
         )
     for config, members in groups:
         choice = Choice.from_json(config.rpc, len(members)) if hasattr(config, "rpc") else DEFAULT
@@ -119,7 +120,7 @@ def _apply_config(model: PreTrainedModel) -> None:
 
 @functools.cache
 def register() -> None:
-    """Make `"rpc"` known to transformers, once. `post_init` is where a new model has its modules."""
+    """Register `"rpc"` with transformers, once. Models get RPC-Attention in `post_init`, when their modules exist."""
     AttentionInterface.register(NAME, _attend)
     AttentionMaskInterface.register(NAME, _mask)
     original = PreTrainedModel.post_init
@@ -137,7 +138,7 @@ def _mask(
     batch_size: int,
     q_length: int,
     kv_length: int,
-    q_offset: Any = 0,  # an int, or a tensor with a static cache
+    q_offset: Any = 0,  # an int; with a static cache, a tensor
     kv_offset: int = 0,
     mask_function: Any = causal_mask_function,
     attention_mask: Tensor | None = None,
@@ -145,13 +146,13 @@ def _mask(
     allow_is_bidirectional_skip: bool = False,
     **kwargs: Any,
 ) -> Tensor | None:
-    """Padding alone, (B, N), where there is nothing else, since mu must know it and causality is a flag.
+    """Attention mask for `_attend`: the padding mask (B, N), or None, where only padding and causality apply.
 
-    Anything more is a mask of four dimensions, as `sdpa` makes it.
+    mu is computed from the padding mask, and causality is a flag. Other masks have four dimensions, as for "sdpa".
     """
     if mask_function is bidirectional_mask_function:
         compact = allow_is_bidirectional_skip
-    else:  # not so with a static cache, whose last columns are not filled yet
+    else:  # a static cache has columns that are not filled yet
         ends = isinstance(q_offset, int) and q_offset + q_length == kv_length
         compact = mask_function is causal_mask_function and ends and allow_is_causal_skip
     if compact and kv_offset == 0 and (attention_mask is None or attention_mask.shape[-1] == kv_length):
@@ -189,18 +190,25 @@ def _attend(
         )
     for name in ("softcap", "s_aux", "position_bias"):
         if kwargs.get(name) is not None:
-            raise InputError(f"{type(module).__name__} uses {name}, which RPC-Attention does not have")
+            raise InputError(
+                f"{type(module).__name__} uses {name}, which RPC-Attention does not support; choose other layers"
+            )
     if kwargs.get("output_attentions"):
-        raise InputError("RPC-Attention makes no attention matrix to return; pa.restore(model) and use eager attention")
-    if mask is not None:  # of the caller's own, or a model's unusual one
+        raise InputError(
+            "output_attentions was given, but RPC-Attention has no attention matrix to return; "
+            "call pa.restore(model) and use eager attention"
+        )
+    if mask is not None:  # a four-dimensional mask, from the caller or the model
         padding, triangular = visible_keys(mask, query, columns)
         if rows == columns > 1 and not torch.compiler.is_compiling():
             causal = triangular
     if pursuit_cache is not None:
         if not causal:
-            raise InputError("this mask lets rows see later keys, so earlier rows change with them: use_cache=False")
+            raise InputError(
+                "the mask lets tokens attend to later tokens, which a cache excludes; pass use_cache=False"
+            )
         if mask is None and padding is not None:
-            mask = padding[:, :, None]  # the cache knows its own padding; more may be hidden from the new rows
+            mask = padding[:, :, None]  # may hide more earlier tokens from the new rows than the cache's own padding
         padding = None if padding is None else padding[..., -key.shape[-2] :]
     out = module.rpc_attend(
         query, key, value, key_mask=padding, attn_mask=mask, is_causal=causal, dropout_p=dropout, scale=scaling,
@@ -210,6 +218,8 @@ def _attend(
 
 
 def _check_plain(module: Any) -> None:
-    """A layer that was not chosen; in a model where none was, "rpc" was set by hand and would do nothing."""
+    """Raise if the implementation "rpc" was set by hand in a model without pursuits, where it would have no effect."""
     if not hasattr(module.config, "rpc"):
-        raise InputError('attention was set to "rpc" and no layer has a pursuit: call pa.robustify(model, pursuit=…)')
+        raise InputError(
+            'the attention implementation is "rpc", but no layer has a pursuit: call pa.robustify(model, pursuit=…)'
+        )

@@ -1,24 +1,25 @@
-"""What other people's masks mean to a pursuit."""
+"""Conversion of masks of `scaled_dot_product_attention` to those of `rpc_attention`."""
 
 import torch
 from torch import Tensor
 
 from ..sdpa import lean_allowed
 
-NEVER = -9999.0  # an additive mask below this hides its key: people write -inf, a dtype's lowest, -1e9 and -1e4
+NEVER = -9999.0  # an additive mask below this hides its key; libraries use -inf, a dtype's minimum, -1e9 and -1e4
 
 
 def visible_keys(mask: Tensor | None, q: Tensor, columns: int) -> tuple[Tensor | None, bool]:
-    """What a mask of `scaled_dot_product_attention` says about padding and causality, which mu must know.
+    """Padding and causality of a mask of `scaled_dot_product_attention`; mu is computed from them.
 
-    Returns the boolean mask of keys that some row may see, ready to be a `key_mask`, and whether no row sees a later
-    key. The second needs a look at the values, so under a compiler it is False and the caller's flag decides.
+    Returns:
+        The keys that at least one row attends to, as a `key_mask`, and whether the mask is causal (no row attends to
+        a later key). The latter depends on the mask's values, so under a compiler it is False.
     """
     if mask is None:
         return None, False
     seen = mask if mask.dtype == torch.bool else mask > NEVER
     seen = seen.expand(*seen.shape[:-1], columns)
-    shared = seen.shape[-2] == 1  # all rows see the same keys
+    shared = seen.shape[-2] == 1  # all rows attend to the same keys
     square = q.shape[-2] == columns > 1 and not shared
     triangular = square and lean_allowed() and not bool(seen.triu(1).any())
     keys = seen[..., 0, :] if shared else seen.any(-2)

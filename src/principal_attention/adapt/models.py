@@ -17,7 +17,7 @@ from .registry import calls, is_known
 from .robust import CallsSDPA, Robust, mixed_in, swap, swap_back
 
 Model = TypeVar("Model", bound=nn.Module)
-Found = list[tuple[nn.Module, type[Robust]]]  # a model's attention modules in order, each with the way into it
+Found = list[tuple[nn.Module, type[Robust]]]  # a model's attention modules in order, each with its `Robust` mixin
 
 
 def robustify(
@@ -27,17 +27,17 @@ def robustify(
     layers: Layers = "first",
     form: str = "auto",
 ) -> Model:
-    """Put RPC-Attention into a model, in place, and return it; its weights and their names stay as they are.
+    """Put RPC-Attention into a model, in place, and return the model. Weights and their names do not change.
 
     Args:
-        model: anything that holds attention of timm, transformers, torch.nn or this package, or a registered class.
-        pursuit: one for all chosen layers, or one a layer as `{0: Pursuit(6), 3: Pursuit(2)}`; without it, the choice
-            that the model's config records.
-        layers: "first", "all", or indices from 0 in the order of the model's attention modules.
-        form: "query" leaves the queries as they are, "symmetric" lets the cleaned keys stand for them; "auto" is
-            "query", and "symmetric" for a model without queries.
+        model: module with attention of timm, transformers, torch.nn, this package, or a class given to `register`.
+        pursuit: settings for all chosen layers, or settings by layer, as in `{0: Pursuit(6), 3: Pursuit(2)}`.
+            Default: the settings recorded in the model's config.
+        layers: "first" (default), "all", or indices from 0 in the order of the model's attention modules.
+        form: "query" keeps the model's queries, "symmetric" uses the cleaned keys as queries. "auto" (default) is
+            "query", or "symmetric" for attention without queries.
 
-    A second call replaces the first. On an error the model is as it was.
+    A second call replaces the settings of the first. The model is unchanged if an error is raised.
     """
     found = _find(model)
     if not found:
@@ -50,7 +50,7 @@ def robustify(
     for module, kind in chosen.values():
         kind.refuse(module)
         if form == "query" and not kind.has_queries(module):
-            raise InputError("form is 'query' and the model's attention has no queries; use 'auto' or 'symmetric'")
+            raise InputError("form is 'query', but the model's attention has no queries; use 'auto' or 'symmetric'")
     theirs, modules = huggingface(), [module for module, _ in found]
     if theirs is not None:
         theirs.owned(model, modules)
@@ -68,7 +68,7 @@ def robustify(
 
 
 def restore(model: Model) -> Model:
-    """Take RPC-Attention out again: the model computes, bit for bit, what it did before."""
+    """Undo `robustify`, in place, and return the model; its outputs are bitwise those before `robustify`."""
     modules = attention_modules(model)
     if (theirs := huggingface()) is not None:
         theirs.erase(model, modules)
@@ -79,7 +79,7 @@ def restore(model: Model) -> Model:
 
 
 def huggingface() -> Any:
-    """What we have for transformers, where that is in use and new enough to have an attention interface."""
+    """The module `adapt.huggingface`; None if transformers is not imported or has no `AttentionInterface`."""
     if "transformers.modeling_utils" not in sys.modules:
         return None
     try:
@@ -91,7 +91,7 @@ def huggingface() -> Any:
 
 
 def attention_modules(model: nn.Module) -> list[nn.Module]:
-    """The attention modules that `robustify` counts as layers, in their order."""
+    """Attention modules of a model in the order in which `robustify` numbers them as layers."""
     return [module for module, _ in _find(model)]
 
 
@@ -122,13 +122,13 @@ def _recorded(model: nn.Module, found: Found) -> Any:
         choice = theirs.recorded(model, [module for module, _ in found])
     if choice is None:
         raise InputError(
-            "no pursuit was given and the model's config records none: pass pursuit=pa.Pursuit(4, 0.5, 'cleaned')"
+            "no pursuit was given and the model's config records none; pass one, as in pursuit=pa.Pursuit()"
         )
     return choice
 
 
 def _nothing_found(model: nn.Module) -> str:
-    """Name what looks like attention, and what to do about it."""
+    """Error message that names modules of the model that may be attention, and how to use them."""
     classes = Counter(type(m) for m in model.modules())
     ways = ("scaled_dot_product_attention", "ALL_ATTENTION_FUNCTIONS")
     able = [c for c in classes if any(calls(c, way) for way in ways)]
@@ -137,8 +137,8 @@ def _nothing_found(model: nn.Module) -> str:
     text = f"{type(model).__name__} holds no attention that robustify knows"
     if able:
         return (
-            f"{text}, but {some}: if it attends once, and within one sequence, run "
+            f"{text}, but {some}: if it attends once per forward, within one sequence, call "
             f"principal_attention.adapt.register({able[0].__name__}) first"
         )
-    how = "write pa.rpc_attention(k, v, q=q, pursuit=…) where softmax(q kᵀ) v is computed"
+    how = "write pa.rpc_attention(k, v, q=q, pursuit=…) in place of softmax(q kᵀ) v"
     return f"{text}, but {some}: {how}" if some else f"{text} nor any module that looks like attention: {how}"

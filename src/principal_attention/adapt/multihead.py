@@ -1,4 +1,4 @@
-"""RPC-Attention in `torch.nn.MultiheadAttention`, hence in `TransformerEncoder` and torchvision's ViT."""
+"""RPC-Attention in `torch.nn.MultiheadAttention`, which `TransformerEncoder` and torchvision's ViT use."""
 
 from typing import Any
 
@@ -13,9 +13,9 @@ from .robust import Answers, Robust, Swapped
 
 
 class Multihead(Robust):
-    """The module's own projections around `rpc_attention`; weights are never returned, since there is no one matrix."""
+    """A `MultiheadAttention` with `rpc_attention` between its projections. Attention weights are returned as None."""
 
-    # An encoder layer asks this before it hands the whole layer, attention included, to a kernel of its own.
+    # An encoder layer reads this attribute to decide whether to compute the layer in a fused kernel, which must not be.
     _qkv_same_embed_dim = Answers(False)
 
     @classmethod
@@ -50,21 +50,21 @@ class Multihead(Robust):
 def check_plain(module: Any) -> None:
     if module.bias_k is not None or module.add_zero_attn or module.in_proj_weight is None:
         raise InputError(
-            "this MultiheadAttention was made with add_bias_kv, add_zero_attn, kdim or vdim, which append keys or "
-            "project other sequences; expected plain self-attention"
+            "this MultiheadAttention was created with add_bias_kv, add_zero_attn, kdim or vdim; expected plain "
+            "self-attention, without these options"
         )
 
 
 def check_one_sequence(query: Tensor, key: Tensor, value: Tensor) -> None:
     if query is not key or key is not value:
         raise InputError(
-            "a MultiheadAttention was given other keys or values than queries; expected self-attention, the same "
-            "tensor for all three"
+            "a MultiheadAttention was given different tensors as query, key and value; RPC-Attention needs "
+            "self-attention, pass the same tensor for all three"
         )
 
 
 def project(module: Any, x: Tensor) -> list[Tensor]:
-    """The queries, keys and values, (B, H, N, D), that a `MultiheadAttention` makes of its input."""
+    """Queries, keys and values, each (B, H, N, D), that a `MultiheadAttention` projects from its input x."""
     x = x.unsqueeze(0) if x.ndim == 2 else x if module.batch_first else x.transpose(0, 1)  # (B, N, C)
     return [
         t.unflatten(-1, (module.num_heads, -1)).transpose(1, 2)
@@ -73,12 +73,13 @@ def project(module: Any, x: Tensor) -> list[Tensor]:
 
 
 def takes(module: nn.Module) -> bool:
-    """Plain torch's own; a subclass with a forward of its own may do anything around it."""
+    """Whether the module is a `MultiheadAttention` with torch's own forward; a subclass may have overridden it."""
     return isinstance(module, nn.MultiheadAttention) and type(module).forward is nn.MultiheadAttention.forward
 
 
 def read_masks(padding: Tensor | None, mask: Tensor | None, q: Tensor) -> tuple[Tensor | None, Tensor | None, bool]:
-    """Key mask, attention mask and whether it is causal; in `MultiheadAttention` a boolean True means "not to see"."""
+    """Key mask, attention mask and whether it is causal. In masks of `MultiheadAttention`, True hides a key; here, True
+    keeps it."""
     if mask is not None:
         mask = mask.logical_not() if mask.dtype == torch.bool else mask
         if mask.ndim == 3:  # (B·H, N, N)
@@ -90,13 +91,13 @@ def read_masks(padding: Tensor | None, mask: Tensor | None, q: Tensor) -> tuple[
         unpadded, _ = visible_keys(padding, q, q.shape[-2])
         assert unpadded is not None
         seen = unpadded if seen is None else seen & unpadded
-        if padding.dtype != torch.bool:  # additive, and perhaps more than a mask
+        if padding.dtype != torch.bool:  # an additive mask, which may also hold finite biases
             bias = as_bias(mask, padding.dtype)
             mask = padding if bias is None else bias + padding
     return seen, mask, triangular
 
 
 class Padded(Swapped):
-    """A `TransformerEncoder` that leaves padded batches as they are: nested tensors cannot go through a pursuit."""
+    """A `TransformerEncoder` that does not convert padded batches to nested tensors, which a pursuit cannot process."""
 
     use_nested_tensor = Answers(False)

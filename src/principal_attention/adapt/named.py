@@ -1,4 +1,4 @@
-"""How a person names a model: `timm:NAME[@WEIGHTS]`, `hf:FOLDER`, `hf:NAME` or a folder; read here and nowhere else."""
+"""`ModelRef`, which parses the name of a model: `timm:NAME[@WEIGHTS]`, `hf:FOLDER`, `hf:NAME` or a folder."""
 
 import json
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ from . import pretrained
 from .spec import Robustify
 
 EXPECTED = "expected timm:NAME@weights, hf:FOLDER or the folder of a finished run"
-ARCHITECTURE = "architecture"  # the key of a card that names what it describes
+ARCHITECTURE = "architecture"  # key in config.json whose value is the class or the name of the model
 
 
 @dataclass(frozen=True)
 class ModelRef:
-    """A model by name, before it is opened; `robustify` is put into it when it is."""
+    """Parsed name of a model that has not been opened yet."""
 
-    given: str  # as it was written
+    given: str  # the name as it was written
     library: Literal["timm", "hf", "folder"]
-    place: str  # timm's name of it, or the folder or the name on the hub
-    weights: str | None = None  # a file or folder, of timm: only
-    robustify: Robustify | None = None
+    place: str  # name of the model in timm or on the hub, or its folder
+    weights: str | None = None  # file or folder of the weights; for library "timm" only
+    robustify: Robustify | None = None  # RPC-Attention to put into the model when it is opened
 
     @classmethod
     def of(cls, given: "ModelRef | str | Path", robustify: Robustify | None = None) -> "ModelRef":
@@ -41,12 +41,12 @@ class ModelRef:
 
     @property
     def folder(self) -> Path:
-        """Where the model is, unless it is one of timm's or on the hub."""
+        """Folder of the model; meaningless for a name in timm or on the hub."""
         return Path(self.place).expanduser()
 
     @property
     def name(self) -> str:
-        """How records call it: a timm model by its name, a folder by its own."""
+        """Name of the model in records: its name in timm, or the last part of its folder."""
         if self.library == "timm":
             return self.place
         name = self.folder.resolve().name
@@ -56,7 +56,7 @@ class ModelRef:
 
     @cached_property
     def card(self) -> dict[str, Any]:
-        """What the folder's config.json says; nothing where there is none, or where it cannot be read."""
+        """Content of config.json in the folder; empty if there is none or it cannot be read."""
         if self.library == "timm":
             return {}
         try:
@@ -67,13 +67,13 @@ class ModelRef:
 
     @property
     def architecture(self) -> str | None:
-        """What a card of ours or of timm's says it describes."""
+        """Value of "architecture" in config.json: the class of a model of this package, or a name in timm."""
         found = self.card.get(ARCHITECTURE)
         return found if isinstance(found, str) else None
 
     @property
     def is_timm(self) -> bool:
-        """Our own cards name a class of a package; timm's names of models have no dot in them."""
+        """Whether it is a timm model. Names in timm have no dot; models of this package name their class with dots."""
         return self.library == "timm" or (self.architecture is not None and "." not in self.architecture)
 
     @property
@@ -82,7 +82,7 @@ class ModelRef:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """transformers' config with all its defaults; empty for models of other libraries."""
+        """Config of a transformers model, with defaults; empty for models of other libraries."""
         if not self.is_transformers:
             return {}
         from transformers import AutoConfig
@@ -90,7 +90,7 @@ class ModelRef:
         return pretrained.opened(self.place, AutoConfig).to_dict()  # type: ignore[no-any-return]
 
     def check_finished(self) -> None:
-        """Whether there is a model at all, before anything is asked of it."""
+        """Raise `InputError` if the folder holds no model, or an unfinished run."""
         trained, recorded = (self.folder / RECIPE).is_file(), (self.folder / RECORDS).is_file()
         if self.library != "folder" or ((self.folder / CARD).is_file() and (recorded or not trained)):
             return
@@ -101,13 +101,13 @@ class ModelRef:
         raise InputError(f"the model is {self.given}; {EXPECTED}")
 
     def anchored(self) -> str:
-        """The same with whole paths, so that it can be read from any folder."""
+        """The name with absolute paths, which is valid from any working directory."""
         if self.library == "timm":
             return f"timm:{self.place}@{whole(self.weights)}" if self.weights else self.given
         return f"{'hf:' if self.library == 'hf' else ''}{whole(self.place)}"
 
 
 def whole(path: str) -> str:
-    """The whole path of what is there; anything else, as a name on the hub, stays as it is."""
+    """The absolute path if `path` exists; else `path` itself, such as a name on the hub."""
     found = Path(path).expanduser()
     return str(found.resolve()) if found.exists() else path

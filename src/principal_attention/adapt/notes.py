@@ -1,7 +1,7 @@
-"""Where a model records the choice; `robustify(model)` reads it.
+"""Record of a model's `Choice` outside transformers, which `robustify(model)` reads.
 
-A timm model's `pretrained_cfg` has fixed fields, and `notes` is the one for free text; it goes with the model through
-timm's `save_for_hf` and `create_model("local-dir:…")`. A model that has an attribute `rpc_record` keeps it there.
+The record of a timm model is in `pretrained_cfg["notes"]`, the only field for free text, which timm's `save_for_hf`
+writes and `create_model("local-dir:…")` reads. A model with an attribute `rpc_record` has its record there.
 """
 
 import json
@@ -14,7 +14,7 @@ from .choice import Choice
 
 
 def read(model: nn.Module) -> Any:
-    """The recorded choice as JSON, or None; not yet checked."""
+    """The recorded `Choice` as JSON, not yet checked; None if there is none."""
     if hasattr(model, "rpc_record"):
         return model.rpc_record
     marked = [note.removeprefix(MARK) for note in _notes(model) if note.startswith(MARK)]
@@ -25,6 +25,7 @@ def read(model: nn.Module) -> Any:
 
 
 def write(model: nn.Module, choice: Choice | None) -> None:
+    """Record the choice in the model; None deletes the record."""
     if hasattr(model, "rpc_record"):
         setattr(model, "rpc_record", None if choice is None else choice.to_json())  # noqa: B010 (typed as a tensor)
         return

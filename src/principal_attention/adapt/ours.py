@@ -1,4 +1,4 @@
-"""RPC-Attention in this package's own `SelfAttention`, whatever plain mechanism it was built with."""
+"""RPC-Attention in the `SelfAttention` of this package, if its mechanism is softmax, symmetric or RPC."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ from .robust import Robust
 
 @dataclass(frozen=True)
 class _Pursued(Mechanism):
-    """The projections of `original`, attended to with a pursuit."""
+    """RPC-Attention with the projections of the mechanism `original`."""
 
     original: Mechanism
     pursuit: Pursuit
@@ -35,7 +35,7 @@ class _Pursued(Mechanism):
 
 
 class HoldsMechanism(Robust):
-    """What the instance holds as its mechanism stays there; this is what its forward finds."""
+    """A `SelfAttention` whose forward uses RPC-Attention; its own mechanism is kept for `restore`."""
 
     @property
     def mechanism(self) -> Mechanism:
@@ -47,7 +47,10 @@ class HoldsMechanism(Robust):
         assert isinstance(module, SelfAttention)
         mechanism = module.__dict__["mechanism"]
         if not isinstance(mechanism, Softmax | Symmetric | RPC):
-            raise InputError(f"the layer computes {mechanism}; RPC-Attention stands in for Softmax or Symmetric only")
+            raise InputError(
+                f"the layer computes {mechanism}; RPC-Attention replaces Softmax, Symmetric or RPC only, choose other "
+                "layers"
+            )
 
     @classmethod
     def has_queries(cls, module: nn.Module) -> bool:

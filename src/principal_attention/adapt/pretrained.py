@@ -1,39 +1,50 @@
-"""Opening models of transformers: from a folder or the hub, as safetensors, without running anything they bring."""
+"""Open models of transformers from a folder or the hub: weights as safetensors, without running downloaded code."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import InputError
+from ..plumbing.hub import UNREACHABLE, hub_is_unreachable
 
 
 class Opened(NamedTuple):
-    """A classifier of transformers."""
+    """A classifier opened by transformers."""
 
     network: Any
-    labels: tuple[str, ...] | None  # the names of its classes, where it has names
-    missing: tuple[str, ...]  # weights that were not there and are random
+    labels: tuple[str, ...] | None  # names of the classes; None if they have no names
+    missing: tuple[str, ...]  # weights that are not in the file and were initialised at random
 
 
 def open_classifier(name: str, kind: Any, classes: int | None) -> Opened:
-    """With its own classes, or with so many: a last layer of another size is then made anew."""
+    """Open a classifier. `classes` is the number of classes; if the model has another, its last layer is initialised
+    at random. Default: the number of the model."""
     other = {} if classes is None else {"num_labels": classes, "ignore_mismatched_sizes": True}
     network, found = opened(name, kind, use_safetensors=True, output_loading_info=True, **other)
     return Opened(network, class_names(network.config), tuple(sorted(found["missing_keys"])))
 
 
 def opened(name: str, kind: Any, **options: Any) -> Any:
-    """What a class of transformers makes of a folder or a name on the hub."""
+    """Result of `kind.from_pretrained` for a folder or a name on the hub; `InputError` if that fails."""
+    if not (found := Path(name).expanduser()).exists():
+        if name.startswith(("/", ".", "~")) or not name:
+            raise InputError(f"hf:{name} cannot be opened: there is no such folder")
+        hub_is_unreachable()
+    else:
+        name = str(found)
     try:
         with quiet():
             return kind.from_pretrained(name, trust_remote_code=False, **options)
-    except Exception as wrong:  # the hub's, the file system's and the format's own words
-        raise InputError(f"hf:{name} cannot be opened: {str(wrong).strip().splitlines()[0]}") from wrong
+    except Exception as wrong:  # errors of the hub, of the file system and of the format
+        there = Path(name).exists() or not hub_is_unreachable()
+        reason = (str(wrong).strip() or repr(wrong)).splitlines()[0] if there else UNREACHABLE
+        raise InputError(f"hf:{name} cannot be opened: {reason}") from wrong
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without transformers' progress bars and its reports of weights: what they are about is answered here."""
+    """Context manager without transformers' progress bars and its reports of weights, which `Opened` replaces."""
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -48,13 +59,13 @@ def quiet() -> Iterator[None]:
 
 
 def class_names(config: Any) -> tuple[str, ...] | None:
-    """The names of the classes in order; transformers' own LABEL_0, LABEL_1 … are none."""
+    """Names of the classes in order; None for transformers' placeholders LABEL_0, LABEL_1 …"""
     named = tuple(str(name) for _, name in sorted(config.id2label.items()))
     return None if named == tuple(f"LABEL_{i}" for i in range(len(named))) else named
 
 
 def name_classes(config: Any, labels: Sequence[str] | None) -> None:
-    """Write the names of the classes into a config, where there are any."""
+    """Write the names of the classes to a config; do nothing without names."""
     if labels:
         config.id2label = dict(enumerate(labels))
         config.label2id = {name: number for number, name in enumerate(labels)}

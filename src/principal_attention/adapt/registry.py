@@ -1,4 +1,4 @@
-"""The classes of attention modules that `robustify` knows: by name, so that their libraries need not be installed."""
+"""Classes of attention modules that `robustify` accepts; listed by name, so that their libraries are not imported."""
 
 import inspect
 
@@ -7,14 +7,14 @@ from torch import nn
 from ..errors import DtypeError
 
 _KNOWN = {
-    # Each calls scaled_dot_product_attention once …
+    # The forward of these classes calls scaled_dot_product_attention once, with q, k and v of one sequence.
     "timm.layers.attention.Attention",
     "timm.layers.attention.AttentionRope",
     "timm.models.beit.Attention",
     "timm.models.eva.EvaAttention",
     "timm.models.vision_transformer.ParallelScalingBlock",
     "timm.models.vision_transformer_relpos.RelPosAttention",
-    # … or transformers' attention interface once, with q, k and v of one sequence.
+    # The forward of these classes calls transformers' attention interface once, with q, k and v of one sequence.
     "transformers.models.bert.modeling_bert.BertSelfAttention",
     "transformers.models.deit.modeling_deit.DeiTAttention",
     "transformers.models.distilbert.modeling_distilbert.DistilBertSelfAttention",
@@ -27,9 +27,10 @@ _REGISTERED: set[type[nn.Module]] = set()
 
 
 def register(*classes: type[nn.Module]) -> None:
-    """Let `robustify` take modules of these classes, whose forward attends once, and within one sequence.
+    """Make `robustify` accept modules of these classes.
 
-    It must do so by `scaled_dot_product_attention` or, in transformers, through the attention interface.
+    Their forward must call `scaled_dot_product_attention` or transformers' attention interface exactly once, with
+    queries, keys and values of one sequence.
     """
     for each in classes:
         if not isinstance(each, type) or not issubclass(each, nn.Module):
@@ -42,5 +43,5 @@ def is_known(module: nn.Module) -> bool:
 
 
 def calls(cls: type[nn.Module], name: str) -> bool:
-    """Whether a class's own forward mentions this function."""
+    """Whether the forward of `cls` refers to a function of this name."""
     return name in getattr(getattr(inspect.unwrap(cls.forward), "__code__", None), "co_names", ())

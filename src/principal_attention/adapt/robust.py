@@ -1,7 +1,7 @@
-"""RPC-Attention inside other people's modules, without touching their weights.
+"""RPC-Attention in attention modules of other libraries, without changing their weights.
 
-A chosen attention module keeps its identity, parameters, hooks and names; only its class becomes a subclass that
-attends otherwise. Taking RPC-Attention out again is giving the old class back.
+`swap` changes the class of a module to a subclass whose forward uses RPC-Attention; the module keeps its identity,
+parameters, hooks and names. `swap_back` changes the class back.
 """
 
 from typing import Any
@@ -17,15 +17,15 @@ from .masks import visible_keys
 
 
 class Swapped(nn.Module):
-    """Mixed in before a module's own class by `swap`."""
+    """Base class of the mixins that `swap` combines with a module's own class."""
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        made = super().__reduce_ex__(protocol)  # the class is made on the fly, so a pickle names its two parts
+        made = super().__reduce_ex__(protocol)  # the combined class cannot be imported; a pickle names its two bases
         return (_revive, _parts(self), *made[2:])
 
 
 class Answers:
-    """An attribute that always has this value, and leaves the instance's own value alone for the way back."""
+    """Class attribute with a fixed value; the instance's own value is kept for `swap_back`."""
 
     def __init__(self, value: Any):
         self.value = value
@@ -41,20 +41,20 @@ class Answers:
 
 
 class Robust(Swapped):
-    """Attends with a pursuit; one subclass for each way that modules reach their attention."""
+    """Base class of the mixins with RPC-Attention; one subclass for each way in which modules call attention."""
 
     rpc_pursuit: Pursuit
     rpc_form: Form
 
     @classmethod
     def refuse(cls, module: nn.Module) -> None:
-        """Raise where RPC-Attention could not stand in for this module's attention, or would not be asked to."""
+        """Raise `InputError` if RPC-Attention cannot replace this module's attention."""
         if "forward" in vars(module):
             raise InputError(
-                f"the forward of a {type(module).__name__} was replaced on the instance, by a patch or by accelerate's "
-                "hooks, so a class's forward is never called: robustify the model before that"
+                f"the forward of a {type(module).__name__} was replaced on the instance, as accelerate's hooks do; "
+                "call robustify before that"
             )
-        _combined(cls, _parts(module)[1] if isinstance(module, Swapped) else type(module))  # fails here or never
+        _combined(cls, _parts(module)[1] if isinstance(module, Swapped) else type(module))  # raises now if at all
 
     @classmethod
     def has_queries(cls, module: nn.Module) -> bool:
@@ -62,12 +62,12 @@ class Robust(Swapped):
 
     def rpc_attend(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
         heads = q.shape[-3] if q.ndim > 3 else 1
-        if q.ndim > 3 and k.shape[-3] != heads:  # grouped queries: each cleans its own copy of the shared keys
+        if q.ndim > 3 and k.shape[-3] != heads:  # grouped-query attention: each query head gets a copy of its keys
             k, v = (t.repeat_interleave(heads // k.shape[-3], dim=-3) for t in (k, v))
         if self.rpc_form == "symmetric" and q.shape != k.shape:
             raise InputError(
-                f"the queries have shape {tuple(q.shape)} and the keys {tuple(k.shape)}: keys can stand for queries "
-                "in self-attention only; use form='query'"
+                f"the queries have shape {tuple(q.shape)} and the keys {tuple(k.shape)}; form='symmetric' needs equal "
+                "shapes, use form='query'"
             )
         return rpc_attention(
             k, v, q=q if self.rpc_form == "query" else None, pursuit=self.rpc_pursuit,
@@ -80,7 +80,7 @@ class Robust(Swapped):
 
 
 def swap(module: nn.Module, kind: type[Swapped], **attributes: Any) -> None:
-    """Make `module` one of `kind` as well, with these attributes."""
+    """Change the class of `module` to a subclass of `kind` and of its own class, and set `attributes`."""
     if not isinstance(module, Swapped):
         module.__class__ = _combined(kind, type(module))
     for name, value in attributes.items():
@@ -88,6 +88,7 @@ def swap(module: nn.Module, kind: type[Swapped], **attributes: Any) -> None:
 
 
 def swap_back(module: nn.Module) -> None:
+    """Undo `swap`; do nothing to other modules."""
     if isinstance(module, Swapped):
         module.__class__ = _parts(module)[1]
         for name in ("rpc_pursuit", "rpc_form", "rpc_before"):
@@ -95,15 +96,16 @@ def swap_back(module: nn.Module) -> None:
 
 
 def mixed_in(module: Swapped) -> Any:
+    """The mixin class that `swap` gave to the module."""
     return _parts(module)[0]
 
 
 def _parts(module: nn.Module) -> tuple[Any, Any]:
-    """What was mixed in, and the module's own class."""
+    """The mixin class and the module's own class."""
     if len(type(module).__bases__) != 2:
         raise InputError(
-            f"the class of a robustified module was changed again, to {type(module).__name__}, by a parametrization or "
-            "another library: undo that first"
+            f"the class of a robustified module was changed again, to {type(module).__name__}, as by a "
+            "parametrization or another library; undo that first"
         )
     return type(module).__bases__  # type: ignore[return-value]
 
@@ -124,23 +126,25 @@ def _revive(kind: Any, original: Any) -> Any:
 
 
 class CallsSDPA(Robust):
-    """A module whose forward calls `scaled_dot_product_attention` once: timm's, or a registered one of the user's."""
+    """Module of timm or of a registered class whose forward calls `scaled_dot_product_attention` once."""
 
-    fused_attn = Answers(True)  # timm's modules ask this to choose the call that is intercepted
+    fused_attn = Answers(True)  # makes modules of timm call scaled_dot_product_attention
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         intercept = _Intercept(self)
-        with intercept:  # not "as": torch.compile follows the object it was made as
+        with intercept:  # without "as", because torch.compile traces the object created above
             out = super().forward(*args, **kwargs)
         if intercept.calls != 1:
             raise InputError(
                 f"{_parts(self)[1].__name__}.forward called scaled_dot_product_attention {intercept.calls} "
-                "times; RPC-Attention stands in for exactly one call: use pa.rpc_attention in the module itself"
+                "times; RPC-Attention replaces exactly one call, use pa.rpc_attention in the module itself"
             )
         return out
 
 
 class _Intercept(TorchFunctionMode):
+    """Replaces calls of `scaled_dot_product_attention` by RPC-Attention, and counts them."""
+
     def __init__(self, module: CallsSDPA):
         self.module, self.calls = module, 0
 

@@ -1,9 +1,9 @@
-"""Is this attention kernel PCA? Every head of a model measured, beside nulls, and judged by stated rules.
+"""Test of whether attention is kernel PCA: measurements of every head of a model, compared with null models.
 
-capture   the queries, keys, values and outputs of every head, the model untouched
-measure   all numbers of one attention call: axes, values, printed, similarity; and of its nulls
-run       every example of a data set, resumable; bootstrap and summary make records of it
-verdicts  what the records say of each claim
+capture   queries, keys, values and outputs of every head, without changing the model
+measure   all metrics of one attention call (axes, values, printed, similarity) and of its null models
+run       measurements on every example of a data set, resumable; bootstrap and summary compute the records
+verdicts  whether each claim holds, by stated rules
 """
 
 from .capture import capture

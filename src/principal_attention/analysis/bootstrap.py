@@ -1,7 +1,7 @@
-"""Means over examples with bootstrap intervals, in memory that does not grow with the examples.
+"""Means over examples with bootstrap intervals, in memory that does not depend on the number of examples.
 
-Each example counts Poisson(1) times in each resample, which is what drawing with replacement from many comes to. Its
-counts depend on the seed and its number alone, and being the same for every quantity they make differences paired.
+Each example counts Poisson(1) times in each resample, which approximates drawing with replacement. The counts depend
+only on the seed and the number of the example, so they are the same for all metrics, and differences are paired.
 """
 
 import math
@@ -17,7 +17,7 @@ RESAMPLES = 1000
 
 
 class Interval(NamedTuple):
-    """A mean over examples and its 95% interval."""
+    """Mean over examples with its 95% interval."""
 
     value: float
     low: float
@@ -25,7 +25,7 @@ class Interval(NamedTuple):
 
 
 class Sums:
-    """Weighted sums of one number an example, for each of `heads`; row 0 is of the examples as they are."""
+    """Sums over examples for each of `heads` heads, (RESAMPLES + 1, heads). Row 0 counts each example once."""
 
     def __init__(self, heads: int):
         self.total = np.zeros((RESAMPLES + 1, heads))
@@ -36,32 +36,32 @@ class Sums:
         return int(self.weight[0, 0])
 
     def add(self, total: np.ndarray, weight: np.ndarray) -> None:
-        """Sums (rows, heads) over examples, each as often as it was drawn, and how often that was, (rows, 1)."""
+        """Add the sums (rows, heads) of a batch, and the number of examples in each resample, (rows, 1)."""
         self.total += total
         self.weight += weight
 
     def means(self) -> np.ndarray:
-        """(rows, heads); NaN where a resample drew no example."""
+        """Means (rows, heads); NaN in resamples without examples."""
         return np.divide(self.total, self.weight, out=np.full_like(self.total, np.nan), where=self.weight > 0)
 
 
 def example_counts(examples: Sequence[int], seed: int) -> np.ndarray:
-    """How often each example is drawn, (RESAMPLES + 1, examples); once in row 0."""
+    """Count of each example in each resample, (RESAMPLES + 1, examples); row 0 is all ones."""
     drawn = [np.random.default_rng(words("bootstrap", seed, each, count=4)).poisson(1, RESAMPLES) for each in examples]
     return np.vstack([np.ones(len(examples)), np.array(drawn, dtype=float).reshape(len(examples), RESAMPLES).T])
 
 
 def intervals(means: np.ndarray) -> list[Interval]:
-    """Of each column; resamples that drew nothing are left out."""
+    """Mean and 95% interval of each column of `means` (rows, columns), without resamples that are NaN."""
     low, high = np.nanquantile(means[1:], [0.025, 0.975], axis=0)
     return [Interval(*map(float, each)) for each in zip(means[0], low, high, strict=True)]
 
 
 def beyond_a_population(own: np.ndarray, population: np.ndarray) -> list[Interval]:
-    """How far each head (rows, heads) is from heads drawn at random, of which (rows, several) were seen.
+    """Difference between each head, `own` (rows, heads), and the mean of the untrained heads, `population` (rows, M).
 
-    A head of an untrained network differs from another one by more than the examples' noise, so the interval is that of
-    a new draw: it widens by Student's prediction interval of the population, independently of the examples.
+    Untrained heads differ from each other by more than the noise over examples. The interval is therefore widened by
+    Student's prediction interval for a new untrained head.
     """
     count = population.shape[-1]
     spread = float(np.std(population[0], ddof=1)) if count > 1 else math.inf
@@ -73,7 +73,7 @@ def beyond_a_population(own: np.ndarray, population: np.ndarray) -> list[Interva
 
 
 def population_mean(population: np.ndarray) -> np.ndarray:
-    """(rows, 1), of those that were drawn; NaN where none was."""
+    """Mean over the population, (rows, 1), without NaN; NaN where all are NaN."""
     there = ~np.isnan(population)
     count = there.sum(-1, keepdims=True)
     total = np.where(there, population, 0.0).sum(-1, keepdims=True)

@@ -1,7 +1,7 @@
-"""Looking at the queries, keys, values and outputs of every attention call, without changing what a model computes.
+"""Record the queries, keys, values and outputs of every attention call, without changing the outputs of a model.
 
-A module is watched through the call its own forward makes: our mechanisms, transformers' attention interface,
-`scaled_dot_product_attention`, or softmax(q kᵀ) v written out. The calls themselves go through as they are.
+The attention call of a module's forward is observed: a mechanism of this package, transformers' attention interface,
+`scaled_dot_product_attention`, or an explicit softmax(q kᵀ) v.
 """
 
 import math
@@ -29,12 +29,12 @@ Receive = Callable[[Heads], None]
 
 @contextmanager
 def capture(model: nn.Module, receive: Receive) -> Iterator[int]:
-    """While this is open, `receive` is given every attention call of the model; yields how many layers it has."""
+    """Context manager that passes every attention call of the model to `receive`; yields the number of layers."""
     modules = attention_modules(model)
     if not modules:
         raise InputError(
-            f"{type(model).__name__} holds no attention that is known; name its class with "
-            "principal_attention.adapt.register if it attends once, and within one sequence"
+            f"{type(model).__name__} holds no attention that is known; if its attention modules attend once per "
+            "forward, within one sequence, call principal_attention.adapt.register with their class"
         )
     with ExitStack() as stack:
         interface = _Interface(stack)
@@ -52,13 +52,13 @@ def capture(model: nn.Module, receive: Receive) -> Iterator[int]:
             else:
                 _look(stack, module, watch)
         for module in model.modules():
-            if isinstance(module, nn.TransformerEncoder):  # nested tensors hide the padding from its layers
+            if isinstance(module, nn.TransformerEncoder):  # with nested tensors, its layers get no padding mask
                 _replace(stack, module, "use_nested_tensor", False)
         yield len(modules)
 
 
 def _replace(stack: ExitStack, module: nn.Module, name: str, value: Any) -> None:
-    """An attribute of this instance, until the stack is closed."""
+    """Set an attribute of this instance until the stack is closed."""
     before = module.__dict__.get(name, _MISSING)
     module.__dict__[name] = value
 
@@ -75,6 +75,8 @@ _MISSING: Any = object()
 
 
 class _Watch:
+    """Passes the attention calls of one layer to `receive`, as `Heads`."""
+
     def __init__(self, layer: int, receive: Receive):
         self.layer, self.receive = layer, receive
 
@@ -82,14 +84,14 @@ class _Watch:
         self, q: Tensor, k: Tensor, v: Tensor, out: Tensor, *, mask: Tensor | None = None,
         key_mask: Tensor | None = None, causal: bool = False, scale: float | None = None,
     ) -> None:  # fmt: skip
-        """`out` (B, H, N, D); `mask` as `scaled_dot_product_attention` takes it."""
+        """Report one call. `out` is (B, H, N, D), `mask` is a mask of `scaled_dot_product_attention`."""
         q, k, v, out = (t.detach() for t in (q, k, v, out))
-        if k.shape[-3] != q.shape[-3]:  # grouped queries share their keys
+        if k.shape[-3] != q.shape[-3]:  # grouped-query attention
             k, v = (t.repeat_interleave(q.shape[-3] // k.shape[-3], dim=-3) for t in (k, v))
         if q.shape[-2] != k.shape[-2]:
             raise InputError(
                 f"layer {self.layer} has {q.shape[-2]} queries and {k.shape[-2]} keys; expected self-attention within "
-                "one sequence, and no cache"
+                "one sequence, without a cache"
             )
         if mask is not None:
             seen, triangular = visible_keys(mask, q, k.shape[-2])
@@ -107,24 +109,24 @@ class _Watch:
         self.receive(Heads(self.layer, q, k, v, out, scale, causal, key_mask))
 
     def _refuse_more(self, mask: Tensor, seen: Tensor, causal: bool) -> None:
-        """A bias, or a mask that differs from row to row, is no kernel of q and k."""
-        # in half precision the number that hides a key is a rounded one
+        """Raise for a bias, or a mask that differs between rows: the logits are then no kernel of q and k."""
+        # float32, because half precision rounds the value that hides a key
         bias = as_bias(mask if mask.dtype == torch.bool else mask.float(), torch.float32)
         assert bias is not None
         padding = torch.where(seen, 0.0, -math.inf).unsqueeze(-2).expand(bias.shape)
-        if causal and bias.shape[-2] == bias.shape[-1] > 1:  # not where one row stands for all
+        if causal and bias.shape[-2] == bias.shape[-1] > 1:  # a mask of one row is not causal
             padding = padding.masked_fill(torch.ones_like(bias, dtype=torch.bool).triu(1), -math.inf)
         if not torch.equal(bias.clamp(min=-1e4).nan_to_num(), padding.clamp(min=-1e4)):
             raise InputError(self.biased())
 
     def biased(self) -> str:
         return (
-            f"layer {self.layer} adds a bias to its logits, or hides keys from some rows only; kernel PCA has one "
-            "kernel of q and k for all rows"
+            f"layer {self.layer} adds a bias to its logits, or masks keys for some rows only; expected logits that "
+            "depend on q and k only, as in kernel PCA"
         )
 
     def mechanism(self, module: SelfAttention) -> Callable[..., Tensor]:
-        """Around a `SelfAttention`'s `attend`; a mechanism without queries has its keys for them."""
+        """Wrapper of `SelfAttention.attend`; for a mechanism without queries, the keys are the queries."""
         attend = module.attend
 
         def look(parts: dict[str, Tensor], **options: Any) -> Tensor:
@@ -139,7 +141,7 @@ class _Watch:
         return look
 
     def pursuit(self, attend: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        """Around what `robustify` put in."""
+        """Wrapper of `Robust.rpc_attend`, for modules with RPC-Attention from `robustify`."""
 
         def look(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
             out = attend(q, k, v, **options)
@@ -152,7 +154,7 @@ class _Watch:
         return look
 
     def multihead(self, module: Any, args: Any, kwargs: Any, _out: Any) -> None:
-        """`torch.nn.MultiheadAttention` shows no call of its own: the same once more, beside it."""
+        """Forward hook of `torch.nn.MultiheadAttention`, which computes the attention a second time to observe it."""
         names = ("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask")
         given = dict(zip(names, args, strict=False)) | kwargs
         check_one_sequence(given["query"], given["key"], given["value"])
@@ -164,7 +166,7 @@ class _Watch:
 
 
 class _Interface:
-    """transformers hands its layers a function that attends; while something is watched, one that looks on too."""
+    """Wraps the attention functions that transformers passes to its layers, to observe the calls."""
 
     def __init__(self, stack: ExitStack):
         self.watches: dict[int, _Watch] = {}
@@ -201,7 +203,7 @@ class _Interface:
 
 
 def _look(stack: ExitStack, module: nn.Module, watch: _Watch) -> None:
-    """timm's, or any module whose forward attends once, fused or written out."""
+    """Observe a module whose forward attends once, by `scaled_dot_product_attention` or explicitly, as in timm."""
     looking = _Look(module, watch)
 
     def begin(*_: Any) -> None:
@@ -215,13 +217,13 @@ def _look(stack: ExitStack, module: nn.Module, watch: _Watch) -> None:
 
 
 class _Look(TorchFunctionMode):
-    """Sees the fused call, or the two products around a softmax."""
+    """Observes calls of `scaled_dot_product_attention`, or the two matrix products before and after a softmax."""
 
     def __init__(self, module: nn.Module, watch: _Watch):
         super().__init__()
         self.module, self.watch = module, watch
-        self.product: tuple[Tensor, Tensor, Tensor] | None = None  # q, kᵀ and what they make
-        self.attending: tuple[Tensor, Tensor, float] | None = None  # q, k and the scale, once there was a softmax
+        self.product: tuple[Tensor, Tensor, Tensor] | None = None  # q, kᵀ and their product
+        self.attending: tuple[Tensor, Tensor, float] | None = None  # q, k and the scale, after the softmax
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
@@ -240,7 +242,7 @@ class _Look(TorchFunctionMode):
         return out
 
     def _logits(self, q: Tensor, k: Tensor, product: Tensor, logits: Tensor) -> tuple[Tensor, Tensor, float]:
-        """Where attention is written out, its scale is in q or comes after the product: in the kernel it is one."""
+        """Queries, keys and scale of an explicit attention, whose scale multiplies q or the product q kᵀ."""
         told = getattr(self.module, "scale", None)
         scale, factor = float(k.shape[-2] ** -0.5 if told is None else told), 1.0
         if logits is not product:

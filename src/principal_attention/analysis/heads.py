@@ -1,4 +1,4 @@
-"""What one attention call of a model is made of."""
+"""`Heads`, the tensors of one attention call."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -8,19 +8,19 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Heads:
-    """One attention call: tensors (B, H, N, D), detached; `key_mask` (B, N) is True for real tokens."""
+    """One attention call of a model, with detached tensors (B, H, N, D); `key_mask` (B, N) is True for real tokens."""
 
-    layer: int
+    layer: int  # index from 0
     queries: Tensor
     keys: Tensor
     values: Tensor
     outputs: Tensor
-    scale: float
+    scale: float  # factor of the logits
     causal: bool = False
     key_mask: Tensor | None = None
 
     def sequences(self) -> Iterator[tuple[slice, "Heads"]]:
-        """Parts of the batch without padding, each with its place in the batch: all of it where there is none."""
+        """Unpadded parts of the batch, each with its rows: one part without padding, else one part per example."""
         if self.key_mask is None or bool(self.key_mask.all()):
             yield slice(0, len(self.keys)), self
             return
@@ -32,7 +32,7 @@ class Heads:
             yield slice(number, number + 1), alone
 
     def split(self, rows: slice, pieces: int) -> Iterator[tuple[slice, "Heads"]]:
-        """The batch, which is these rows of a larger one, in so many pieces."""
+        """Split the batch into `pieces`, each with its rows. `rows` are the rows of this batch in the whole batch."""
         step = -(-len(self.keys) // pieces)
         for start in range(0, len(self.keys), step):
             piece = slice(start, start + step)
@@ -41,7 +41,10 @@ class Heads:
             yield there, replace(self, queries=q, keys=k, values=v, outputs=out, key_mask=None)
 
     def prefixes(self, lengths: Sequence[int]) -> Iterator[tuple[int, "Heads"]]:
-        """A causal head has another g for every query: each of these rows with the keys it sees, as a head."""
+        """Single queries of a causal head, each with the keys up to it: for each length, query `length` and its keys.
+
+        A causal head has no g common to all queries, so each query is analysed by itself.
+        """
         for length in lengths:
             row, seen = slice(length - 1, length), slice(0, length)
             yield length, replace(

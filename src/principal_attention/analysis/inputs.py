@@ -1,4 +1,4 @@
-"""What is shown to a model while its heads are looked at: numbered examples, and the same network untrained."""
+"""Inputs of an analysis: a model, numbered examples, and the same network untrained."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
@@ -7,33 +7,39 @@ from torch import Tensor, nn
 
 
 class Shown(NamedTuple):
-    number: int
-    examples: list[int]  # numbers in the data, which random numbers depend on
-    given: dict[str, Tensor]
+    """A batch of examples."""
+
+    number: int  # of the batch, from 0
+    examples: list[int]  # numbers of the examples in the data, which seed the random null models
+    given: dict[str, Tensor]  # arguments of the model, by name
 
     def only(self, rows: Sequence[int]) -> "Shown":
+        """The batch with these rows only."""
         given = {name: tensor[list(rows)] for name, tensor in self.given.items()}
         return Shown(self.number, [self.examples[row] for row in rows], given)
 
 
 class Inputs(Protocol):
-    """A model and what it is shown."""
+    """A model and the examples it is analysed on."""
 
-    name: str  # of the model, in records
-    data: str
-    unit: str  # what an example is called
+    name: str  # name of the model in records
+    data: str  # name of the data in records
+    unit: str  # plural noun for examples, such as images
     network: nn.Module
-    robustify: str | None  # the RPC-Attention it holds, in the words of --robustify
-    examples: list[int]  # their numbers in the data, in the order of the batches
+    robustify: str | None  # RPC-Attention of the network in the syntax of --robustify; None without
+    examples: list[int]  # numbers of the examples in the data, in the order of the batches
 
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        """Number of examples."""
 
     def fingerprint(self) -> str:
-        """Of the examples: others of the same name have another."""
+        """Hash of the examples; differs when the examples differ."""
 
-    def batches(self, size: int, wanted: Sequence[int]) -> Iterator[Shown]: ...
+    def batches(self, size: int, wanted: Sequence[int]) -> Iterator[Shown]:
+        """The batches with the numbers `wanted`, of `size` examples each."""
 
-    def show(self, network: nn.Module, batch: Shown) -> None: ...
+    def show(self, network: nn.Module, batch: Shown) -> None:
+        """Run the network on a batch."""
 
     def untrained(self, seed: int, turn: int) -> nn.Module:
-        """The same network at its initialisation, of which there are several."""
+        """The same network with random weights, which depend on `seed` and `turn`."""

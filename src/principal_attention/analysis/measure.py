@@ -1,4 +1,4 @@
-"""Every number of one attention call: of the head's own values, and of values that know nothing of its keys."""
+"""All metrics of one attention call: of the head's own values, and of null models, values independent of its keys."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,26 +19,33 @@ NULLS = ("random", "shuffled", "untrained")
 
 @dataclass(frozen=True)
 class Measured:
-    """Numbers and curves by what stands for the values: `none` is the head's own, the others are nulls.
-
-    Numbers are (B, H); a curve is (B, H, points).
-    """
+    """Metrics (B, H) and curves (B, H, points) by null model; "none" is the head's own values."""
 
     numbers: dict[str, Numbers]
     curves: dict[str, Numbers]
 
 
 def measure(heads: Heads, *, examples: Sequence[int], seed: int = 0, nulls: Sequence[str] = NULLS[:2]) -> Measured:
-    """All of it in float64. `examples` numbers the batch: what is random depends on the seed and the number alone."""
+    """Measure one attention call, in float64.
+
+    Args:
+        heads: the attention call; without padding and not causal.
+        examples: numbers of the examples of the batch, B in all. Random null values depend on them and on the seed.
+        seed: seed of the null models. Default: 0.
+        nulls: null models. Default: "random" and "shuffled".
+    """
     q, k, v = (t.double() for t in (heads.queries, heads.keys, heads.values))
     n, width = k.shape[-2], v.shape[-1]
     if n < width + 2:
         raise InputError(
-            f"the sequence has {n} tokens and the heads' values {width} columns, which span all there is; "
-            f"expected at least {width + 2} tokens"
+            f"the sequence has {n} tokens and the heads' values {width} columns, which is too few tokens to compare "
+            f"subspaces; expected at least {width + 2} tokens"
         )
     if not all(torch.isfinite(t).all() for t in (q, k, v)):
-        raise NonFiniteError(f"the queries, keys or values of layer {heads.layer} hold NaN or infinity")
+        raise NonFiniteError(
+            f"the queries, keys or values of layer {heads.layer} hold NaN or infinity; expected finite numbers, check "
+            "the model's weights"
+        )
     axes = Axes(q, k, width, heads.scale)
     reference = Reference(axes.values)
     numbers = {"none": axes.numbers() | {"j_proj_authors": authors_projection_loss(q, k, v, heads.scale)}}
@@ -55,7 +62,7 @@ def measure(heads: Heads, *, examples: Sequence[int], seed: int = 0, nulls: Sequ
 
 
 def stand_in(null: str, values: Tensor, layer: int, examples: Sequence[int], seed: int) -> Tensor:
-    """Gaussian values, or the head's own with the tokens they belong to mixed up."""
+    """Values of a null model: Gaussian for "random", else the head's own values with their tokens permuted."""
     made = []
     for example, own in zip(examples, values, strict=True):
         random = torch.Generator().manual_seed(words("null", seed, layer, example)[0])

@@ -1,4 +1,4 @@
-"""The paper's two pieces of evidence as printed, and the projection loss as its code computes it."""
+"""The paper's γ differences as printed, and its projection loss as the authors' code computes it."""
 
 import torch
 from torch import Tensor
@@ -7,25 +7,26 @@ from .axes import Axes, Numbers
 
 
 def gamma_differences(axes: Axes, columns: Tensor) -> tuple[Numbers, Tensor, Tensor]:
-    """γ = K̃_φ â_d / (N â_d), entry by entry; an eigenvector makes it constant.
+    """Differences between the entries of γ = K̃_φ â_d / (N â_d) (elementwise), which is constant for an eigenvector.
 
-    Returns numbers a head, then for each component the mean and the standard deviation of |γᵢ − γⱼ| over the pairs
-    i ≠ j, (…, D_v): the two things that the paper plots.
+    Returns:
+        Metrics per head, then the mean and the standard deviation of |γᵢ − γⱼ| over the pairs i ≠ j for each
+        component, both (…, D_v), which the paper plots.
     """
     spectrum, n = axes.spectrum, columns.shape[-2]
     along = axes.relative.unsqueeze(-1) * (spectrum.vectors.mT @ columns)
     gamma = spectrum.vectors @ along * spectrum.log_scale.unsqueeze(-1).exp() / (n * columns)
-    gamma = torch.where(columns == 0, 0.0, gamma)  # 0/0: any constant would do there
+    gamma = torch.where(columns == 0, 0.0, gamma)  # 0/0 is undefined
     mean, deviation = pair_differences(gamma)
     mixed = gamma[..., torch.randperm(n, generator=torch.Generator().manual_seed(0)), :]
-    apart = torch.cat([(mixed - mixed.roll(shift, dims=-2)).abs() for shift in range(1, 5)], -2)  # 4 N pairs of all
+    apart = torch.cat([(mixed - mixed.roll(shift, dims=-2)).abs() for shift in range(1, 5)], -2)  # 4N random pairs
     size = (axes.relative[..., 0] * spectrum.log_scale.squeeze(-1).exp() / n).clamp(min=torch.finfo(gamma.dtype).tiny)
     median = apart.median(-2).values.mean(-1)
     found = {
         "gamma_mean": mean.mean(-1),
         "gamma_std": deviation.mean(-1),
         "gamma_median": median,
-        "gamma_relative": median / size,  # the largest constant that γ could be is lambda_max / N
+        "gamma_relative": median / size,  # relative to lambda_max / N, the largest γ of an eigenvector
     }
     return found, mean, deviation
 
@@ -45,8 +46,9 @@ def pair_differences(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def authors_projection_loss(queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
-    """J_proj as the paper's code has it: queries and keys standardised over their features, the attention with scaled
-    logits, but ‖φ(q)‖² with unscaled ones. Their figure shows the logarithm of its mean over batch, heads and rows."""
+    """J_proj as the authors' code computes it, (…,): with queries and keys standardised over their features, scaled
+    logits in the attention, and unscaled logits in ‖φ(q)‖². Their figure shows the logarithm of its mean over batch,
+    heads and rows."""
     q, k = (_standardised(x.double()) for x in (queries, keys))
     logits = q @ k.mT
     shares = (logits * scale).log_softmax(-1)

@@ -1,17 +1,18 @@
-"""An analysis: every head on every example, a file a batch, so that a stopped one goes on where it was."""
+"""Run an analysis: measure every head on every example, one file per batch, so that a stopped analysis can resume."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich.progress import Progress
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 from torch import nn
 
 from ..errors import InputError
@@ -20,6 +21,7 @@ from ..plumbing.fingerprints import fingerprint
 from ..plumbing.layout import ANALYSIS, PARTS, RECORDS
 from ..plumbing.outputs import output_folder
 from ..plumbing.processes import cores
+from ..plumbing.records import MEASURED
 from .capture import capture
 from .heads import Heads
 from .inputs import Inputs, Shown
@@ -27,17 +29,19 @@ from .measure import NULLS, Measured, measure
 from .summary import Part, Summary
 
 CAUSAL = (
-    "layer {0} is causal: every query sees other keys, so there is no one g(k) and no one Gram matrix, and Theorem 1 "
-    "does not cover it; --prefixes {1},{2} looks at single rows with the keys they see (--pack makes texts longer)"
+    "layer {0} is causal, and Theorem 1 does not apply because every query attends to different keys; pass "
+    "--prefixes {1},{2} to analyse single queries with the keys up to them (--pack makes sequences longer)"
 )
-INITIALISATIONS = 3  # of the untrained network, dealt to the examples in turn
+INITIALISATIONS = 3  # number of untrained networks; each example is measured with one of them
 
 
 @dataclass(frozen=True)
 class AnalysisOptions:
+    """Options of an analysis."""
+
     batch_size: int = 8
-    seed: int = 0
-    prefixes: tuple[int, ...] = ()  # of causal heads, how many keys
+    seed: int = 0  # of the null models and of the bootstrap
+    prefixes: tuple[int, ...] = ()  # numbers of keys to analyse causal heads with; required for causal heads
 
 
 def analyze(
@@ -48,7 +52,10 @@ def analyze(
     facts: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
-    """Measure what is not yet measured in the folder, and return the records of all of it; `facts` go into each."""
+    """Measure the examples that are not yet measured in the folder, and return the records of all examples.
+
+    `facts` are added to each record.
+    """
     with output_folder(folder, "an analysis"):
         return _analyze(inputs, folder, options or AnalysisOptions(), facts or {}, progress)
 
@@ -67,19 +74,25 @@ def _analyze(
         networks = [inputs.network, *(inputs.untrained(options.seed, turn) for turn in range(INITIALISATIONS))]
         with ThreadPoolExecutor(cores()) as pool, _one_thread_each(), torch.no_grad():
             for batch in inputs.batches(size, left):
-                _write(files[batch.number], _batch(inputs, networks, batch, options, pool))
-                _write_settings(folder, inputs, options)
+                part = _batch(inputs, networks, batch, options, pool)
+                _write_settings(folder, inputs, options)  # before the part, so that no part lacks its settings
+                _write(files[batch.number], part)
                 if progress is not None and bar is not None:
                     progress.advance(bar, len(batch.examples))
     records = []
     for layers in _groups(files):
         summary = Summary(options.seed).add(_read(file, layers) for file in files)
         records += summary.records(inputs.name, inputs.data)
-    pinned = {**facts, **({"robustify": inputs.robustify} if inputs.robustify else {})}
+    pinned = {**facts, MEASURED: _date(folder), **({"robustify": inputs.robustify} if inputs.robustify else {})}
     records = [each | pinned for each in records]
     if not records:
+        for file in files:  # they hold no numbers
+            file.unlink(missing_ok=True)
         longest = max(options.prefixes, default=0)
-        raise InputError(f"no sequence has the {longest} tokens that --prefixes asks for")
+        raise InputError(
+            f"no sequence has the {longest} tokens that --prefixes asks for; choose shorter prefixes, or longer "
+            "sequences with --pack"
+        )
     write_jsonl(folder / RECORDS, records)
     return records
 
@@ -93,12 +106,18 @@ def _settings(inputs: Inputs, options: AnalysisOptions) -> dict[str, Any]:
 
 
 def _write_settings(folder: Path, inputs: Inputs, options: AnalysisOptions) -> None:
-    if not (folder / ANALYSIS).exists():
-        write_text(folder / ANALYSIS, json.dumps(_settings(inputs, options), indent=1))
+    """Write the settings with the date of the newest part."""
+    if _date(folder) != (today := date.today().isoformat()):
+        write_text(folder / ANALYSIS, json.dumps(_settings(inputs, options) | {MEASURED: today}, indent=1))
+
+
+def _date(folder: Path) -> str:
+    path = folder / ANALYSIS
+    return str(json.loads(path.read_text(encoding="utf-8")).get(MEASURED, "")) if path.exists() else ""
 
 
 def _check_folder(folder: Path, inputs: Inputs, options: AnalysisOptions) -> None:
-    """A folder holds one analysis, of more and more examples."""
+    """Raise if the folder holds an analysis with other settings; the number of examples may differ."""
     path = folder / ANALYSIS
     if not path.exists():
         return
@@ -117,7 +136,7 @@ def _check_folder(folder: Path, inputs: Inputs, options: AnalysisOptions) -> Non
 def _batch(
     inputs: Inputs, networks: Sequence[nn.Module], batch: Shown, options: AnalysisOptions, pool: Executor
 ) -> Part:
-    """The model on all examples, and each untrained network on those whose turn it is."""
+    """Measure a batch: the model on all examples, and each untrained network on its share of them."""
     part = Part(batch.examples, {}, {})
     start = batch.number * options.batch_size
     for turn, network in enumerate(networks, start=-1):
@@ -139,7 +158,7 @@ def _batch(
             odd = next(layer for layer in range(layers) if seen.count(layer) != 1)
             raise InputError(
                 f"attention layer {odd} of {layers} was seen {seen.count(odd)} times in a call of the model; expected "
-                "once, by scaled_dot_product_attention, softmax(q kᵀ) v or transformers' attention interface"
+                "one call of scaled_dot_product_attention, softmax(q kᵀ) v or transformers' attention interface"
             )
     return part
 
@@ -147,12 +166,12 @@ def _batch(
 def _measured(
     heads: Heads, examples: Sequence[int], options: AnalysisOptions, with_nulls: bool, pool: Executor
 ) -> Iterator[tuple[slice, int, Measured]]:
-    """The parts of a batch, measured side by side: which rows, which prefix (0: all), and what was found."""
+    """Measure the parts of a batch in parallel. Yields rows, prefix (0 for the whole sequence) and measurements."""
     if heads.causal and not options.prefixes:
         length = heads.keys.shape[-2]
         raise InputError(CAUSAL.format(heads.layer, max(2, length // 2), length))
     if options.prefixes and not heads.causal:
-        raise InputError(f"layer {heads.layer} is not causal: it is analysed as a whole, without --prefixes")
+        raise InputError(f"layer {heads.layer} is not causal; run the analysis without --prefixes")
     work: list[tuple[slice, int, Heads]] = []
     for rows, alone in heads.sequences():
         if not heads.causal:
@@ -173,11 +192,11 @@ def _measured(
 
 def _write(path: Path, part: Part) -> None:
     with replacing(path) as partial:
-        save_file(part.tensors(), partial)
+        partial.write_bytes(save(part.tensors()))  # save_file makes a temporary file that a kill would leave
 
 
 def _examples(path: Path) -> list[int]:
-    """Those of a batch that was measured; none where the disk lost it."""
+    """Numbers of the examples in the file of a batch; empty if there is no file or it is damaged."""
     try:
         with safe_open(path, "np") as file:
             return [int(i) for i in file.get_tensor("examples")]
@@ -186,7 +205,7 @@ def _examples(path: Path) -> list[int]:
 
 
 def _groups(files: Sequence[Path]) -> list[set[int]]:
-    """The layers in groups of some 64 heads: the sums of a head take a megabyte."""
+    """Layers in groups of about 64 heads, to limit memory: the sums of a head take a megabyte."""
     heads: dict[int, int] = {}
     for path in files:
         with safe_open(path, "np") as file:
@@ -212,7 +231,7 @@ def _read(path: Path, layers: set[int]) -> Part:
 
 @contextmanager
 def _one_thread_each() -> Iterator[None]:
-    """Eigenvalue problems of a few hundred rows gain nothing from threads inside; several at a time do."""
+    """Context manager with one torch thread: several small eigenvalue problems are solved in parallel instead."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

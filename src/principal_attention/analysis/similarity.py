@@ -1,4 +1,4 @@
-"""The measures of the published re-examination: learned values beside those of Theorem 1, row by row."""
+"""Similarity of learned values to those of Theorem 1: matched cosine and CKA, as in the published re-examination."""
 
 import torch
 from scipy.optimize import linear_sum_assignment
@@ -8,14 +8,15 @@ from .axes import Numbers
 
 
 class Reference:
-    """The theorem's values (…, N, C), with what is compared against them computed once."""
+    """Values of Theorem 1 (…, N, C), with their unit rows and kernels computed once."""
 
     def __init__(self, values: Tensor):
         self.unit = _unit(values)
         self.linear, self.radial = (_normalised(kernel(values)) for kernel in (_linear, _radial))
 
     def numbers(self, values: Tensor, *, ordered: bool = True) -> Numbers:
-        """Matched rows forget their order, so values that have lost it are told nothing by the matched cosine."""
+        """Similarities of `values` (…, N, D_v). The matched cosine ignores the order of rows, so it is left out for
+        shuffled values (`ordered=False`), where it would be the same as for the original ones."""
         found = {
             "linear_cka": (_normalised(_linear(values)) * self.linear).sum((-2, -1)),
             "kernel_cka": (_normalised(_radial(values)) * self.radial).sum((-2, -1)),
@@ -24,7 +25,7 @@ class Reference:
 
 
 def matched_cosine(ours: Tensor, theirs: Tensor) -> Tensor:
-    """The mean cosine of rows matched one to one so that it is largest. Rows of other widths share their first."""
+    """Largest mean cosine over one-to-one matchings of rows, (…,). Only the columns that both have are compared."""
     width = min(ours.shape[-1], theirs.shape[-1])
     cosines = ours[..., :width] @ theirs[..., :width].mT
     flat = cosines.flatten(0, -3).cpu().numpy()
@@ -41,7 +42,7 @@ def _linear(values: Tensor) -> Tensor:
 
 
 def _radial(values: Tensor) -> Tensor:
-    """exp(−‖x − y‖²/2σ²), σ² the median squared distance."""
+    """Gaussian kernel exp(−‖x − y‖²/2σ²) of the rows, where σ² is the median squared distance."""
     distance = torch.cdist(values, values).square()
     n = values.shape[-2]
     apart = distance[..., *torch.triu_indices(n, n, 1)]
@@ -50,7 +51,7 @@ def _radial(values: Tensor) -> Tensor:
 
 
 def _normalised(kernel: Tensor) -> Tensor:
-    """Centred, and of Frobenius norm one, so that a product's sum is the CKA."""
+    """Kernel centred and divided by its Frobenius norm; the sum of the product of two of them is the CKA."""
     kernel = kernel - kernel.mean(-1, keepdim=True)
     kernel = kernel - kernel.mean(-2, keepdim=True)
     return kernel / kernel.norm(dim=(-2, -1), keepdim=True).clamp(min=torch.finfo(kernel.dtype).tiny)

@@ -1,4 +1,4 @@
-"""What was measured of every example becomes records: means with intervals, and differences from nulls."""
+"""Records from the measurements of all examples: means with intervals, and differences from null models."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,7 +13,7 @@ from .measure import Measured
 
 Key = tuple[int, int, str, str]  # layer, prefix (0: the whole sequence), null, metric
 
-# Which way a number goes as values come closer to kernel PCA, to 1 or to 0; where it is not here, no way is better.
+# Direction of each metric as values approach kernel PCA: +1 towards 1, −1 towards 0. Other metrics have no direction.
 TOWARDS = {
     "rayleigh_residual": -1, "subspace_residual": -1, "infeasible_share": -1, "angle_smallest": -1, "angle_median": -1,
     "gamma_relative": -1, "violation_share": -1, "overlap": 1, "explained_share": 1, "matched_cosine": 1,
@@ -23,10 +23,10 @@ TOWARDS = {
 
 @dataclass
 class Part:
-    """One batch: which examples, numbers (examples, heads) and curves (examples, heads, points).
+    """Measurements of one batch: numbers (examples, heads) and curves (examples, heads, points).
 
-    A null that is a network of its own has a number behind its name, `untrained-1`. Rows of NaN are of examples that a
-    network was not shown, or whose sequence is too short.
+    The nulls of the untrained networks are `untrained-0`, `untrained-1` and so on. A row is NaN if the network was not
+    run on the example, or if the sequence is shorter than the prefix.
     """
 
     examples: list[int]
@@ -34,6 +34,7 @@ class Part:
     curves: dict[Key, np.ndarray]
 
     def put(self, found: Measured, rows: Sequence[int], layer: int, prefix: int, network: str = "none") -> None:
+        """Store the measurements of these rows of the batch."""
         for store, given in ((self.numbers, found.numbers), (self.curves, found.curves)):
             for null, named in given.items():
                 for metric, tensor in named.items():
@@ -44,7 +45,7 @@ class Part:
                     store[key][list(rows)] = values
 
     def tensors(self) -> dict[str, np.ndarray]:
-        """All of it under flat names, as a file has it."""
+        """All arrays by name, as they are saved; `of` reverses it."""
         named = {"examples": np.asarray(self.examples, dtype=np.int64)}
         for kind, store in (("number", self.numbers), ("curve", self.curves)):
             named |= {"/".join([kind, *map(str, key)]): values for key, values in store.items()}
@@ -61,17 +62,17 @@ class Part:
 
 
 class Summary:
-    """Sums over examples; how much they take does not depend on how many those are."""
+    """Sums over examples, in memory that does not depend on the number of examples."""
 
     def __init__(self, seed: int):
         self.seed = seed
         self.sums: dict[Key, Sums] = {}
-        self.curves: dict[Key, list[Any]] = {}  # sum and count
+        self.curves: dict[Key, list[Any]] = {}  # sum over examples, and number of examples
 
     def add(self, parts: Iterable[Part]) -> "Summary":
         for part in parts:
             counts = example_counts(part.examples, self.seed)
-            shown: dict[tuple[bool, ...], list[Key]] = {}  # what the same examples have numbers of
+            shown: dict[tuple[bool, ...], list[Key]] = {}  # keys that have numbers for the same examples
             for key, values in part.numbers.items():
                 shown.setdefault(tuple(~np.isnan(values).all(-1)), []).append(key)
             for rows, keys in shown.items():
@@ -85,7 +86,7 @@ class Summary:
         return self
 
     def _add(self, counts: np.ndarray, numbers: dict[Key, np.ndarray]) -> None:
-        """All in one product: they are thousands."""
+        """Add all keys, of which there are thousands, by one matrix product."""
         sums = counts @ np.hstack(list(numbers.values()))
         ends = np.cumsum([values.shape[-1] for values in numbers.values()])
         weight = counts.sum(-1, keepdims=True)
@@ -95,7 +96,7 @@ class Summary:
     def records(self, model: str, data: str) -> list[dict[str, Any]]:
         with np.errstate(invalid="ignore", over="ignore"):
             made = [*self._numbers(), *self._curves()]
-        # ‖φ(q)‖² leaves float64 for queries of absurd size: there is no number to write then
+        # For very large queries ‖φ(q)‖² exceeds float64; such metrics have no record.
         return [
             record(model, "kernel_pca", seed=self.seed, data=data, **each)
             for each in made
@@ -121,7 +122,7 @@ class Summary:
     def _null(
         self, own: Sums | None, layer: int, prefix: int, null: str, metric: str
     ) -> tuple[list[Interval], list[Interval] | None, int]:
-        """Each head's interval, that of its difference from the null, and how many examples there were."""
+        """Interval of each head, interval of its difference from the null, and number of examples."""
         if null != "untrained":
             found = self.sums[layer, prefix, null, metric]
             gaps = intervals(own.means() - found.means()) if own is not None and null != "none" else None
@@ -134,7 +135,7 @@ class Summary:
         return each, gaps, sum(sums.n for sums in several)
 
     def _curves(self) -> Iterator[dict[str, Any]]:
-        """Averaged over the heads of a layer."""
+        """Records of the curves, averaged over the heads of a layer."""
         for (layer, prefix, null, metric), (total, count) in sorted(self.curves.items()):
             for component, value in enumerate(total / count if count else ()):
                 yield {

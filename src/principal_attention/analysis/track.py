@@ -1,7 +1,7 @@
-"""What is watched while a model trains, on a fixed batch of held-out examples: `track: kernel_pca` in a recipe.
+"""Kernel-PCA metrics during training, on a fixed batch of held-out examples: `track: kernel_pca` in a recipe.
 
-The paper's Figure 1 is the projection loss over the epochs; beside it stands how much of the leading principal axes the
-values span, and how much random values would.
+Metrics are the projection loss of the paper's Figure 1, and how much of the leading principal axes the values span,
+compared with random values.
 """
 
 import math
@@ -15,27 +15,28 @@ from .capture import capture
 from .heads import Heads
 from .measure import measure
 
-EXAMPLES = 16
-WATCHED = {  # what is logged of each layer, by which null's name
+EXAMPLES = 16  # examples in the batch
+WATCHED = {  # metrics logged for each layer, with their null model
     "j_proj": "none", "phi_norm": "none", "h_norm": "none", "rayleigh_residual": "none", "overlap": "none",
     "overlap_random": "random",
 }  # fmt: skip
 
 
 class KernelPCATracker:
+    """Measures the heads of a model on a fixed batch. `show(model)` runs the model on the batch of `count` examples."""
+
     def __init__(self, show: Callable[[nn.Module], object], count: int):
-        """`show` calls a model on the examples, of which there are `count`."""
         self.show, self.count = show, count
 
     @torch.no_grad()
     def __call__(self, model: nn.Module) -> dict[str, float]:
-        """Means over layers and heads as `kernel_pca_METRIC`, over a layer's heads as `kernel_pca_METRIC_LAYER`."""
+        """Metrics by name: `kernel_pca_METRIC`, the mean over all heads, and `kernel_pca_METRIC_LAYER`, per layer."""
         layers: list[dict[str, float]] = []
 
         def receive(heads: Heads) -> None:
             found: dict[str, Any] = measure(heads, examples=range(self.count), nulls=("random",)).numbers
             layer = {name: found[null][name.removesuffix("_random")].mean().item() for name, null in WATCHED.items()}
-            # the paper's code logs the logarithm of each layer's mean, which is not there where that is negative
+            # The authors' code logs the logarithm of each layer's mean, which does not exist for a negative mean.
             loss = found["none"]["j_proj_authors"].mean().item()
             layers.append(layer | ({"log_j_proj_authors": math.log(loss)} if loss > 0 else {}))
 

@@ -1,8 +1,8 @@
-"""What the numbers say of each claim, by rules that are stated with the answer.
+"""Verdicts on the claims that attention is kernel PCA, by rules that are printed with each verdict.
 
-A head *clears a null* in a metric when the 95% interval of its difference from that null lies on kernel PCA's side of
-zero: over examples, paired, and against the untrained network also over its heads and initialisations. An effect counts
-only where it clears every null. With many heads some clear by luck: one in forty for each null, if nothing were there.
+A head *clears a null* in a metric if the 95% interval of its difference from that null model lies entirely on the side
+of zero towards kernel PCA. The interval is over paired examples, and for the untrained network also over its heads and
+initialisations. An effect counts only if it clears every null. Without an effect, one head in forty clears a null.
 """
 
 import math
@@ -14,11 +14,12 @@ from typing import Any
 from .measure import NULLS
 from .summary import TOWARDS
 
-FAR, MOST = 0.9, 0.9  # how much of the way to kernel PCA the typical head must have gone, and how many heads must clear
-START, HALF = 0.1, 0.5  # and for half an answer
-EXACT = 0.01  # what is so near kernel PCA untrained is so by construction: then that is no null
-FEWEST = 10  # examples; of fewer the intervals are too narrow
-COMPARED = {  # what is claimed, and the measures of it
+# A claim holds if the median head is FAR of the way from the best null to kernel PCA, and a share MOST of heads clears.
+FAR, MOST = 0.9, 0.9
+START, HALF = 0.1, 0.5  # the same two shares for a claim that holds in part
+EXACT = 0.01  # model and untrained network within this of kernel PCA: true by construction, so untrained is no null
+FEWEST = 10  # examples required; with fewer the intervals are too narrow
+COMPARED = {  # claims, with their metrics
     "the values' coefficients are eigenvectors of the centred Gram matrix": ("rayleigh_residual",),
     "they span the leading principal axes": ("overlap",),
     "the outputs are the projections, up to a linear map": ("explained_share",),
@@ -30,19 +31,22 @@ Place = tuple[int, int, int]  # layer, head, prefix
 
 @dataclass(frozen=True)
 class Verdict:
+    """Answer to one claim."""
+
     claim: str
     answer: str  # holds, in part, fails, not asked
-    sentence: str
-    rule: str
+    sentence: str  # the numbers
+    rule: str  # the rule that the answer follows from
 
 
 def judge(records: Sequence[dict[str, Any]]) -> list[Verdict]:
+    """Verdicts on all claims from the records of an analysis."""
     found = _Found(records)
     return [*(found.compared(claim, metrics) for claim, metrics in COMPARED.items()), found.projection_loss()]
 
 
 def heads_that_clear(records: Iterable[dict[str, Any]], metric: str) -> list[bool] | None:
-    """Of each head whether it clears every null; None where no direction is kernel PCA's, or there is no null."""
+    """Whether each head clears every null; None if the metric has no direction or there is no null."""
     found = _Found(each for each in records if each["metric"] == metric)
     if metric not in TOWARDS or not found.counted(metric):
         return None
@@ -50,7 +54,7 @@ def heads_that_clear(records: Iterable[dict[str, Any]], metric: str) -> list[boo
 
 
 class _Found:
-    """The records by metric, null and head."""
+    """Records by metric, null and head."""
 
     def __init__(self, records: Iterable[dict[str, Any]]):
         self.by: dict[tuple[str, str], dict[Place, dict[str, Any]]] = {}
@@ -63,7 +67,7 @@ class _Found:
         return [null for null in NULLS if (metric, null) in self.by]
 
     def counted(self, metric: str) -> list[str]:
-        """The nulls that are to be cleared: not an untrained network that is kernel PCA as the model is."""
+        """Nulls that a head must clear; without `untrained` if model and untrained network both are kernel PCA."""
         both = (
             (self._left(metric), self._left(metric, "untrained")) if (metric, "untrained") in self.by else (math.inf,)
         )
@@ -79,7 +83,7 @@ class _Found:
         return all(sign * self.by[metric, null][place][edge] > 0 for null in nulls)
 
     def share(self, metric: str, nulls: Sequence[str]) -> float:
-        """Of heads that clear all of these."""
+        """Share of heads that clear all of these nulls."""
         return statistics.fmean(self.clears(metric, place, nulls) for place in self.by[metric, "none"])
 
     def compared(self, claim: str, metrics: Sequence[str]) -> Verdict:
@@ -112,11 +116,11 @@ class _Found:
         return statistics.median(self.values(metric, null))
 
     def _left(self, metric: str, null: str = "none") -> float:
-        """How far the typical head is from kernel PCA."""
+        """Distance of the median head from kernel PCA."""
         return abs(max(TOWARDS[metric], 0) - self._typical(metric, null))
 
     def _gone(self, metric: str, nulls: Sequence[str]) -> float:
-        """The share of the way from the best null to kernel PCA."""
+        """Share of the distance from the best null to kernel PCA that the median head has covered."""
         whole = min(self._left(metric, null) for null in nulls)
         return 1 - self._left(metric) / whole if whole > 0 else -math.inf
 

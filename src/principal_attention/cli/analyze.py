@@ -26,7 +26,7 @@ def run_analyze(
     seed: int, robustify: str | None, given: Mapping[str, Any], offers: Offers,
 ) -> None:  # fmt: skip
     lengths = _lengths(prefixes)
-    ref = ModelRef.of(model, Robustify.parse(robustify) if robustify else None)
+    ref = ModelRef.of(model, Robustify.parse(robustify) if robustify is not None else None)
     ref.check_finished()
     kind = kind_of(ref)
     own = written(given)

@@ -1,20 +1,21 @@
 """What people type: each command here only parses, then calls the room that does the work."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ..errors import InputError
-from ..recipes import list_recipes
+from ..recipes import headline, list_recipes, print_recipe
 from ..tasks import all_kinds, read_recipe
 from ..tasks import train as run_training
 from ..version import __version__
 from . import analyze as analysis
 from . import evaluate as evaluation
 from .guard import RANK, guarded
+from .lists import print_names
 from .options import find_offers, with_options
 
 
@@ -78,7 +79,7 @@ def train(
 MODEL = typer.Argument(help="Run folder, timm:NAME, timm:NAME@WEIGHTS, hf:FOLDER, or a folder of save_pretrained.")
 DATA = typer.Option(help="Hub NAME or NAME:SUBSET, parquet, or image folder. Default: a run's own held-out examples.")
 SPLIT = typer.Option(help="Split of the data. Default: validation, else test.")
-ROBUSTIFY = typer.Option(help="RPC-Attention to put into the model, as preset=cleaned,iterations=4,lam=0.5,layers=all.")
+ROBUSTIFY = typer.Option(help="RPC-Attention to put into the model, as preset=cleaned,iterations=4,lam=1,layers=first.")
 
 
 def evaluate(
@@ -145,30 +146,49 @@ def analyze(
     )  # fmt: skip
 
 
-def list_(what: Annotated[str, typer.Argument(metavar="[recipes|models|suites|…]", help="What to list.")]) -> None:
-    """Name the built-in recipes, this package's models (timm then knows those of images), the suites of
-    `principal evaluate`, the attacks or the corruptions.
+def list_(
+    what: Annotated[str, typer.Argument(metavar="[recipes|models|suites|…]", help="Things to list.")],
+    name: Annotated[str | None, typer.Argument(help="Recipe to print in full: every key, value and meaning.")] = None,
+) -> None:
+    """List the built-in recipes, this package's models, the suites of `principal evaluate`, the attacks or the
+    corruptions, with a line about each.
 
     Example: principal list recipes
+
+    Example: principal list recipes digits/rpc_symvit > mine.yaml
     """
     listings = _listings()
     if what not in listings:
         raise InputError(f"there is no list of {what!r}; expected one of {', '.join(listings)}")
-    names = [name for listing in listings[what] for name in listing()]
-    typer.echo("\n".join(dict.fromkeys(names)))
+    if name is None:
+        print_names({key: line for listing in listings[what] for key, line in listing().items()})
+    elif what == "recipes":
+        about = f"# {headline(name)}\n\n" if name in list_recipes() else ""
+        typer.echo(about + print_recipe(read_recipe(name)), nl=False)
+    else:
+        raise InputError(f"{name!r} was given after {what}; only recipes can be printed in full")
 
 
-def _listings() -> dict[str, list[Callable[[], list[str]]]]:
-    """What can be listed, by name; kinds add to it."""
-    found: dict[str, list[Callable[[], list[str]]]] = {"recipes": [list_recipes], "suites": [_suites]}
+def _listings() -> dict[str, list[Callable[[], Mapping[str, str]]]]:
+    """Listings by name, each a function that returns names and their lines; kinds of tasks add to it."""
+    found: dict[str, list[Callable[[], Mapping[str, str]]]] = {"recipes": [_recipes], "suites": [_suites]}
     for kind in all_kinds():
         for name, listing in kind.listings().items():
             found.setdefault(name, []).append(listing)
     return found
 
 
-def _suites() -> list[str]:
-    return [f"{suite.name:12} {kind.title:18} {suite.help}" for kind in all_kinds() for suite in kind.suites.values()]
+def _recipes() -> dict[str, str]:
+    return {name: headline(name) for name in list_recipes()}
+
+
+def _suites() -> dict[str, str]:
+    """Suites of all kinds; a name that several kinds have gets the lines of all of them."""
+    found: dict[str, list[str]] = {}
+    for kind in all_kinds():
+        for suite in kind.suites.values():
+            found.setdefault(suite.name, []).append(f"{kind.title}: {suite.help}")
+    return {name: " ".join(lines) for name, lines in found.items()}
 
 
 def build_app() -> typer.Typer:

@@ -53,7 +53,7 @@ def _report(out: Path, jobs: list[tuple[str, int, Path]], seeds: int, started: f
     rows = summarise(records)
     _print_table(rows, seeds)
     page = write_page(
-        out, rows, models=list(MODELS), seeds=seeds, verdict=verdict(rows),
+        out, rows, records=records, models=list(MODELS), seeds=seeds, verdict=verdict(rows),
         curves={(name, seed): read_jsonl(folder / METRICS) for name, seed, folder in jobs},
         samples={name: json.loads((folder / SAMPLES).read_text()) for name, seed, folder in jobs if seed == 0},
     )  # fmt: skip

@@ -39,7 +39,7 @@ class Request:
 
 
 def run_evaluate(asked: Request, given: Mapping[str, Any], offers: Offers) -> None:
-    ref = ModelRef.of(asked.model, Robustify.parse(asked.robustify) if asked.robustify else None)
+    ref = ModelRef.of(asked.model, Robustify.parse(asked.robustify) if asked.robustify is not None else None)
     ref.check_finished()
     kind = kind_of(ref)
     suites = _suites(kind, asked.suite)

@@ -68,5 +68,5 @@ def _warnings(command: str) -> Iterator[None]:
 
 def _end(command: str, sentence: str, code: int) -> None:
     if sentence:
-        typer.echo(f"principal {command}: {sentence}", err=True)
+        typer.echo(f"principal {command}: {' '.join(sentence.splitlines())}", err=True)
     raise typer.Exit(code)

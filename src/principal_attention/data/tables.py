@@ -9,6 +9,7 @@ import datasets
 import pyarrow.parquet
 
 from ..errors import InputError
+from ..plumbing.hub import UNREACHABLE, hub_is_unreachable
 
 VALIDATION = ("validation", "val", "valid", "dev", "test")  # what the second split is called, in this order
 
@@ -81,6 +82,8 @@ def label_column(features: Any, given: str | None, option: str = "data.label") -
 
 
 def from_hub(name: str, subset: str | None = None, *, streaming: bool = False) -> RawSplits:
+    if hub_is_unreachable():
+        datasets.config.HF_HUB_OFFLINE = True
     return measured(_load(f"the data set {name}", name, subset, streaming=streaming))
 
 
@@ -153,4 +156,7 @@ def _load(what: str, name: str, subset: str | None, **options: Any) -> Any:
     try:
         return datasets.load_dataset(name, subset, **options)
     except Exception as wrong:  # whatever the hub, the network, the file system or the format make of it
-        raise InputError(f"{what} cannot be opened: {' '.join(str(wrong).split())}") from wrong
+        remote = what.startswith("the data set") and hub_is_unreachable()
+        raise InputError(
+            f"{what} cannot be opened: {UNREACHABLE if remote else ' '.join(str(wrong).split())}"
+        ) from wrong

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -28,22 +29,22 @@ class Result:
     columns: dict[str, np.ndarray[Any, Any]]
     flags: list[str]
     seconds: float
+    measured: str = ""  # date of the last batch; empty in files of older versions
 
 
 class Outcomes:
-    """A folder of outcomes. Every process appends to a file of its own and reads everybody's."""
+    """A folder of outcomes. Each process appends to a file of its own and reads the files of all processes."""
 
     def __init__(self, folder: Path, rank: int = 0):
         self.folder, self.path = folder, folder / OUTCOMES.format(rank)
         self._whole = False
 
     def lines(self) -> list[dict[str, Any]]:
-        """One for each batch that was done; where two processes did the same one in two attempts, the first."""
+        """One line for each finished batch; of a batch that two processes did in two attempts, the first."""
         found: dict[tuple[str, int], dict[str, Any]] = {}
         for path in sorted(self.folder.glob(OUTCOMES.format("*"))):
             for line in read_jsonl(path):
-                if not isinstance(line, dict) or not {"case", "batch", "index"} <= set(line):
-                    raise InputError(f"{path} is damaged: it holds {line!r}; choose another --out")
+                _check_line(path, line)
                 found.setdefault((line["case"], line["batch"]), line)
         return list(found.values())
 
@@ -51,7 +52,8 @@ class Outcomes:
         return {(line["case"], line["batch"]) for line in self.lines()}
 
     def append(self, case: str, batch: int, columns: Mapping[str, Any], seconds: float) -> None:
-        line = json.dumps({"case": case, "batch": batch, "seconds": round(seconds, 3), **columns}, ensure_ascii=False)
+        told = {"case": case, "batch": batch, "seconds": round(seconds, 3), "date": date.today().isoformat()}
+        line = json.dumps(told | dict(columns), ensure_ascii=False)
         with writing(self.path), open(self.path, "ab") as file:
             if not self._whole:  # a kill may have cut the last line short
                 file.truncate(self.path.read_bytes().rfind(b"\n") + 1)
@@ -65,18 +67,44 @@ class Outcomes:
         by_case: dict[str, list[dict[str, Any]]] = {}
         for line in self.lines():
             by_case.setdefault(line["case"], []).append(line)
-        found = []
-        for key, lines in by_case.items():
-            description = json.loads(key)
-            lines.sort(key=lambda line: line["batch"])
-            names = [name for name, x in lines[0].items() if isinstance(x, list) and name != "flags"]
-            columns = {name: np.array([x for line in lines for x in line[name]]) for name in names}
-            if len(columns["index"]) == description["n"]:
-                order = np.argsort(columns["index"], kind="stable")
-                flags = list(dict.fromkeys(flag for line in lines for flag in line.get("flags", ())))
-                seconds = sum(line["seconds"] for line in lines)
-                found.append(Result(description, {name: x[order] for name, x in columns.items()}, flags, seconds))
-        return found
+        made = (_result(json.loads(key), lines) for key, lines in by_case.items())
+        return [result for result in made if result is not None]
+
+
+def _result(description: dict[str, Any], lines: list[dict[str, Any]]) -> Result | None:
+    """The result of a case whose batches are all there."""
+    lines = sorted(lines, key=lambda line: line["batch"])
+    columns = {name: np.array([x for line in lines for x in line[name]]) for name in _columns(lines[0])}
+    if len(columns["index"]) != description["n"]:
+        return None
+    order = np.argsort(columns["index"], kind="stable")
+    flags = list(dict.fromkeys(flag for line in lines for flag in line.get("flags", ())))
+    seconds = sum(line["seconds"] for line in lines)
+    measured = max(line.get("date", "") for line in lines)
+    return Result(description, {name: x[order] for name, x in columns.items()}, flags, seconds, measured)
+
+
+def _columns(line: Mapping[str, Any]) -> list[str]:
+    return [name for name, x in line.items() if isinstance(x, list) and name != "flags"]
+
+
+def _check_line(path: Path, line: Any) -> None:
+    """Raise InputError unless this is a line that `append` wrote."""
+    wrong = f"{path} is damaged: it holds {str(line)[:80]}; choose another --out"
+    if not isinstance(line, dict) or not {"case", "batch", "index", "seconds"} <= set(line):
+        raise InputError(wrong)
+    numbers = isinstance(line["batch"], int) and isinstance(line["seconds"], int | float)
+    if not numbers or not isinstance(line["case"], str) or not isinstance(line["index"], list):
+        raise InputError(wrong)
+    try:
+        description = json.loads(line["case"])
+    except ValueError:
+        raise InputError(wrong) from None
+    if not isinstance(description, dict) or not {"suite", "case", "n"} <= set(description):
+        raise InputError(wrong)
+    named = set(line) - {"case", "batch", "seconds", "date", "flags"}
+    if named != set(_columns(line)) or any(len(line[name]) != len(line["index"]) for name in named):
+        raise InputError(wrong)
 
 
 def open_outcomes(folder: Path, settings: Mapping[str, Any], rank: int) -> Outcomes:
@@ -101,6 +129,6 @@ def read_settings(folder: Path) -> dict[str, Any]:
         found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as wrong:
         raise InputError(f"{path} is damaged ({wrong}); choose another --out") from wrong
-    if not isinstance(found, dict):
-        raise InputError(f"{path} is damaged: it holds {found!r}; choose another --out")
+    if not isinstance(found, dict) or "model" not in found:
+        raise InputError(f"{path} is damaged: it holds {found!r} and names no model; choose another folder")
     return found

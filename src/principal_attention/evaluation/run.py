@@ -15,7 +15,7 @@ from ..plumbing.files import read_jsonl, write_jsonl
 from ..plumbing.layout import RECORDS
 from ..plumbing.outputs import output_folder
 from ..plumbing.processes import Place, held_by_first, raise_together, spare_workers
-from ..plumbing.records import record
+from ..plumbing.records import MEASURED, record
 from .outcomes import Outcomes, Result, key_of, open_outcomes, read_settings
 from .results import COMPARED
 from .suite import Case, Group, Record, Subject, Suite, merged
@@ -44,6 +44,8 @@ def evaluate(
     `suites` are all that the model has, by name; `facts` go into every record. `against` is another evaluation's
     folder, to compare with example by example.
     """
+    if against is not None and against.resolve() == folder.resolve():
+        raise InputError(f"--against is {against}, the folder of this evaluation; name another evaluation's folder")
     place = Place(accelerator.process_index, accelerator.num_processes)
     settings = {"model": subject.name, "weights": subject.fingerprint(), "batch_size": batch_size}
     with held_by_first(accelerator, output_folder(folder, "an evaluation")):
@@ -64,13 +66,12 @@ def _summarised(
 ) -> Evaluation:  # fmt: skip
     """The records of everything in the folder; the first process writes them."""
     pinned = {**facts, **({"robustify": subject.robustify} if subject.robustify else {})}
-    made = [
-        each
-        for name, suite in suites.items()
-        if any(result.description["suite"] == name for result in results)
-        for each in (*suite.summarise(subject, results), *suite.checks(subject, results))
-    ]
-    records = [each | pinned for each in made]
+    records: list[Record] = []
+    for name, suite in suites.items():
+        if own := [result for result in results if result.description["suite"] == name]:
+            dated = {MEASURED: max(result.measured for result in own)}
+            made = (*suite.summarise(subject, results), *suite.checks(subject, results))
+            records += [each | pinned | dated for each in made]
     if first:
         records += [each | pinned for each in _compared(subject, suites, results, folder, against)]
         write_jsonl(folder / RECORDS, records)
@@ -102,10 +103,9 @@ def compare(
     made = []
     for result in ours:
         suite, match = suites.get(result.description["suite"]), known.get(key_of(result.description))
-        found = None if suite is None or match is None else suite.compare(result, match)
-        if found is None:
+        if suite is None or match is None or (found := suite.compare(result, match)) is None:
             continue
-        told = {"seed": 0, **result.description}
+        told = {"seed": 0, MEASURED: max(result.measured, match.measured), **result.description}
         counts = {"only_ours": found.only_ours, "only_theirs": found.only_theirs}
         made.append(record(
             model, told.pop("suite"), told.pop("case"), COMPARED, found.difference, against=other, low=found.low,

@@ -76,9 +76,13 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
         return []
     *lines, _cut = path.read_bytes().split(b"\n")  # which may end inside a letter
     try:
-        return [json.loads(line) for line in lines]
+        found = [json.loads(line) for line in lines]
     except ValueError as wrong:
         raise InputError(f"{path} is damaged ({wrong}); remove it, or the line that is not JSON") from wrong
+    for each in found:
+        if not isinstance(each, dict):
+            raise InputError(f"{path} is damaged: it holds {str(each)[:80]}; remove it, or the line that is no object")
+    return found
 
 
 def sync(path: Path) -> None:

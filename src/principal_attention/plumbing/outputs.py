@@ -1,8 +1,9 @@
 """Folders that commands write to: one command's at a time, and never another's."""
 
 import os
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..errors import InputError
@@ -16,18 +17,30 @@ MARKS = {"a training run": RECIPE, "an evaluation": EVALUATION, "an analysis": A
 def output_folder(folder: Path, holds: str) -> Iterator[None]:
     """Make the folder, refuse one that holds something else, and keep other processes out until the block ends."""
     check_output(folder, holds)
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with _locked(folder):
             yield
-    finally:
-        if [each.name for each in folder.iterdir()] == [LOCK]:  # nothing came of it
-            (folder / LOCK).unlink(missing_ok=True)
-            folder.rmdir()
+    except BaseException:
+        if made:
+            _remove_unused(folder, made, {LOCK, MARKS[holds]})
+        raise
+
+
+def _remove_unused(folder: Path, made: list[Path], marks: set[str]) -> None:
+    """Remove a folder that holds nothing but the files a command begins with, and the parents made for it."""
+    if {path.name for path in folder.rglob("*") if path.is_file()} <= marks:
+        shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):  # another process may use a parent by now
+            for parent in made[1:]:
+                parent.rmdir()
 
 
 def check_output(folder: Path, holds: str) -> None:
     """Refuse a folder whose files another command wrote; `holds` is one of MARKS."""
+    if folder == Path():
+        raise InputError("--out is '' or '.', the current folder; name a folder for the results")
     for other, mark in MARKS.items():
         if other != holds and (folder / mark).is_file():
             raise InputError(f"{folder} holds {other}, whose files would be overwritten; choose another --out")

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+MEASURED = "measured"  # key of the date of a measurement
+
 
 def record(
     model: str, suite: str, case: str, metric: str, value: float, *, n: int, seed: int, **rest: Any

@@ -61,6 +61,8 @@ def split_numbers(given: Any) -> Any:
         found = tuple(float(_quotient(word)) for word in split_words(given))
     except (ValueError, ZeroDivisionError, OverflowError) as wrong:
         raise ValueError(f"is {given}; expected numbers or fractions, as 1/255,0.01") from wrong
+    if not found:
+        raise ValueError(f"is {given!r}; expected at least one number")
     if any(x <= 0 for x in found):
         raise ValueError(f"is {given}; expected numbers above 0")
     return found
@@ -103,14 +105,15 @@ def _sentence(error: Any, section: type[Section], spell: Callable[[str], str]) -
     return f"{where or 'its content'} is {error['input']!r}; expected ", message
 
 
-def _section(section: type[BaseModel], place: list[str]) -> type[BaseModel]:
-    """The class of the section at this place, looking through `Section | None`."""
-    found: Any = section
+def section_class(annotation: Any) -> type[Section] | None:
+    """Class of a key whose value is a section, also of `Section | None`; None for other keys."""
+    return next(
+        (c for c in (annotation, *get_args(annotation)) if isinstance(c, type) and issubclass(c, Section)), None
+    )
+
+
+def _section(section: type[Section], place: list[str]) -> type[Section]:
+    """Class of the section at this place."""
     for key in place:
-        annotation = found.model_fields[key].annotation
-        found = next((c for c in (annotation, *get_args(annotation)) if _is_section(c)), found)
-    return found  # type: ignore[no-any-return]
-
-
-def _is_section(candidate: Any) -> bool:
-    return isinstance(candidate, type) and issubclass(candidate, BaseModel)
+        section = section_class(section.model_fields[key].annotation) or section
+    return section

@@ -1,12 +1,12 @@
-"""RPC-Attention: Principal Attention Pursuit, a room a part.
+"""RPC-Attention: Principal Attention Pursuit (the paper's Algorithm 1).
 
-rule        what a pursuit is: the four readings, and the threshold
-rpc         `rpc_attention`, the fused passes
-passes      the arithmetic between two passes
-backward    how it runs with gradients, and what the backward pass keeps
-cache       decoding token by token
-reference   the same algorithm in the paper's letters, to read and to test against
-surrogate   other gradients, for attackers who know the pursuit
+rule        `Pursuit`, the settings with four presets, and the threshold
+rpc         `rpc_attention`, the fused implementation
+passes      pointwise arithmetic between two attention passes
+backward    execution with and without gradients, and the memory of the backward pass
+cache       `PursuitCache`, for decoding token by token
+reference   unfused implementation in the paper's notation, for reading and for tests
+surrogate   surrogate gradients, for adaptive attacks
 """
 
 from .cache import PursuitCache

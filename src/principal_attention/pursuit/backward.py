@@ -1,7 +1,8 @@
-"""How the pursuit runs: in place without gradients, lean with them, recomputed on request, plain for compilers.
+"""Execution of the pursuit: in place without gradients, with little saved memory for gradients, recomputed on request,
+and in plain operations for compilers.
 
-A step moves an entry inside the threshold by T and one outside by a constant, so its backward needs one
-byte an entry that says which; nothing else is kept beside the passes' own inputs and outputs.
+The gradient of a step depends only on whether an entry of T is inside the threshold, above it or below its negative.
+The backward pass therefore saves one byte per entry for each step, besides the inputs and outputs of the attention.
 """
 
 from collections.abc import Callable
@@ -24,12 +25,16 @@ Step = Callable[[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, int, bool
 def final_keys(
     k: Tensor, bound: Tensor | None, others: tuple[Tensor | None, ...], inner: Inner, rule: Pursuit, recompute: bool
 ) -> Tensor:
-    """The keys of the last pass, after n updates of S and the n − 1 attention passes between them.
+    """Keys (…, N, D) of the last pass, after n updates of S and the n − 1 attention passes between them.
 
-    `inner(i, keys, *others)` is pass i; `others` are all the tensors beside the keys that it depends on.
+    Args:
+        bound: threshold tau that broadcasts over k; None for infinity.
+        others: all tensors except the keys that `inner` depends on.
+        inner: `inner(i, keys, *others)` computes attention pass i.
+        recompute: recompute earlier passes in the backward pass, saving memory.
     """
     if bound is None and rule.output == "cleaned_keys":
-        return k  # nothing is ever shrunk, and the inner passes would change nothing
+        return k  # S = 0, so the cleaned keys are K itself
     iteration = Iteration(rule.iterations - 1, 1 - int(rule.dual_sign or 1), rule.output == "cleaned_keys", inner)
     if surrogate.active() == "straight" or not lean_allowed():
         clip = surrogate.straight_clip if surrogate.active() == "straight" else plain_clip
@@ -39,7 +44,7 @@ def final_keys(
     if recompute and iteration.steps:
         return _Recomputed.apply(iteration, k, bound, *others)  # type: ignore[no-any-return]
     if bound is None:
-        # linear: it keeps nothing anyway
+        # Without a threshold the steps are linear and autograd saves no tensors for them.
         return _unrolled(k, bound, others, iteration, clip=plain_clip, step=plain_step)
     return _unrolled(k, bound, others, iteration, clip=_Clip.apply, step=_Step.apply)
 
@@ -59,7 +64,7 @@ def _side(x: Tensor, bound: Tensor) -> Tensor:
 
 
 class _Clip(torch.autograd.Function):
-    """clip(x, bound), keeping a byte an entry."""
+    """clip(x, bound); saves one byte per entry for the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, bound: Tensor) -> Tensor:
@@ -79,7 +84,7 @@ def _clip_backward(grad: Tensor, side: Tensor, bound_shape: torch.Size | None) -
 
 
 class _Step(torch.autograd.Function):
-    """`plain_step` with a threshold, keeping a byte an entry."""
+    """`plain_step` with a threshold; saves one byte per entry for the backward pass."""
 
     @staticmethod
     def forward(
@@ -123,15 +128,15 @@ def _step_backward(
     carry: int,
     cleaned: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Gradients of a step's inputs k, keys (and dual: the same), low_rank and bound."""
+    """Gradients with respect to k, keys, low_rank and bound of one step; the gradient of dual equals that of keys."""
     if side is None:
         outside, inside, into_bound = torch.zeros_like(grad), grad.clone(), None
     else:
         outside = grad.mul(side)
         into_bound = None if bound_shape is None else outside.sum_to_size(bound_shape)
-        outside.mul_(side)  # the part of grad that met the threshold
+        outside.mul_(side)  # gradient of the entries beyond the threshold
         inside = grad - outside
-    if cleaned:  # the keys are K − (T − clip(T)) and T = K − L + U' holds L twice
+    if cleaned:  # the keys are K − (T − clip(T)), and T = K − L + U' = K + K' − 2L + c·U
         into_keys = -outside
         return inside, into_keys, outside.mul_(2), into_bound
     into_keys = inside  # the keys are L + clip(T) − c·U'
@@ -141,8 +146,8 @@ def _step_backward(
 
 
 class _Recomputed(torch.autograd.Function):
-    """The whole pursuit, keeping its inputs only: the backward of a step reruns the steps before it, so that
-    memory does not grow with the iterations and time grows with their square."""
+    """The whole pursuit, saving only its inputs. The backward pass of each step recomputes the steps before it, so
+    memory does not grow with the number of iterations n, and time grows with n²."""
 
     @staticmethod
     def forward(ctx: Any, iteration: Iteration, k: Tensor, bound: Tensor | None, *others: Tensor | None) -> Tensor:
@@ -175,7 +180,7 @@ class _Recomputed(torch.autograd.Function):
             )
             sums[:2] = _plus(sums[0], into_k), _plus(sums[1], into_bound)
             grad_dual = None
-            del into_k, dual, low_rank, grad  # make room for the pass's backward
+            del into_k, dual, low_rank, grad  # frees memory for the backward of the attention
             grad, *found = torch.autograd.grad(through, [keys, *wanted], into_low_rank, allow_unused=True)
             grad = grad.add_(into_keys)
             grad_dual = into_keys if iteration.carry else None
@@ -192,7 +197,7 @@ def _side_of_step(k: Tensor, keys: Tensor, low_rank: Tensor, dual: Tensor | None
 
 
 def _plus(total: Tensor | None, new: Tensor | None) -> Tensor | None:
-    """total + new in the memory of total, which nobody else reads."""
+    """total + new, computed in place in `total`; None counts as zero."""
     return new if total is None else total if new is None else total.add_(new)
 
 

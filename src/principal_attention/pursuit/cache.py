@@ -1,4 +1,4 @@
-"""Incremental decoding: what the passes over earlier tokens leave behind for the next one."""
+"""`PursuitCache`: keys, values and sums of earlier tokens, for decoding token by token."""
 
 from typing import Any
 
@@ -10,10 +10,11 @@ from ..sdpa import check_whole
 
 
 class PursuitCache:
-    """Grows as `rpc_attention(k_new, v_new, …, is_causal=True, cache=cache)` is fed token by token or in chunks.
+    """Cache of one layer for `rpc_attention(k_new, v_new, …, is_causal=True, cache=cache)`; `len(cache)` is in tokens.
 
-    Causal rows never change once made, so each pass keeps its own K' and the prefix mu its running sums:
-    n key stores and one value store per layer. A call that fails leaves the cache as it was.
+    Tokens may come one by one or in chunks. With causal attention, rows of earlier tokens never change, so the
+    cache holds the keys K' of each of the n passes, the values, and the running sums that mu is computed from.
+    A call that raises leaves the cache unchanged.
     """
 
     def __init__(self) -> None:
@@ -28,7 +29,7 @@ class PursuitCache:
         return self.length
 
     def begin(self, k: Tensor, v: Tensor, key_mask: Tensor | None, **setting: Any) -> "CacheStep":
-        """Start a call; everything in `setting` must stay as it was in the first one."""
+        """Start a call; raise `InputError` if `setting` or the shape of k or v differs from the first call."""
         for name, x in (("k", k), ("v", v)):
             setting[name] = ((*x.shape[:-2], "…", x.shape[-1]), x.dtype, x.device)
         if self.length:
@@ -45,15 +46,15 @@ class PursuitCache:
         return CacheStep(self, k, key_mask)
 
     def crop(self, length: int) -> None:
-        """Forget all tokens but the first `length`, as if the others had never come."""
+        """Keep the first `length` tokens and drop the others."""
         check_whole("length", length, at_least=0)
         if length > self.length:
-            raise InputError(f"length is {length}; the cache holds {self.length} tokens")
+            raise InputError(f"length is {length}; the cache holds {self.length} tokens, pass that number or less")
         self.length = length
         self._mask = None if self._mask is None else self._mask[..., :length]
 
     def select(self, indices: Tensor) -> None:
-        """Keep these entries of the first leading dimension, in this order: beams, or what is left of a batch."""
+        """Keep the entries `indices` of the first leading dimension, in this order, as for beam search."""
         if not self.length:
             return
         for rows in (*self._keys, self._values, self._sums):
@@ -64,13 +65,13 @@ class PursuitCache:
             self._made_for[name] = ((self._values.batch, *shape[1:]), *rest)
 
     def repeat(self, times: int) -> None:
-        """Each entry of the first leading dimension `times` times, one after the other."""
+        """Repeat each entry of the first leading dimension `times` times, as `torch.repeat_interleave` does."""
         if self.length:
             self.select(torch.arange(self._values.batch).repeat_interleave(times))
 
 
 class CacheStep:
-    """One call's view of the cache; nothing counts as stored until `commit`."""
+    """The new rows of one call. They become part of the cache with `commit`."""
 
     def __init__(self, cache: PursuitCache, k: Tensor, key_mask: Tensor | None):
         self._cache, self._new = cache, k.shape[-2]
@@ -83,7 +84,7 @@ class CacheStep:
         return self._cache._values.append(new, self._cache.length)
 
     def running(self, norms: Tensor, ones: Tensor) -> tuple[Tensor, Tensor]:
-        """Prefix sums that go on from the stored ones, in the order one long cumulative sum would take."""
+        """Prefix sums of the new tokens that continue the stored sums, in the order of one cumulative sum."""
         new = torch.stack([norms, ones.expand(norms.shape)], -1)  # (…, M, 2)
         past = self._cache.length
         if past:
@@ -111,11 +112,11 @@ def _extend_mask(cache: PursuitCache, k: Tensor, key_mask: Tensor | None) -> Ten
 
 
 class _Rows:
-    """Rows (…, N, D) that grow; memory doubles, so a new token does not copy the old ones."""
+    """Growing tensor (…, N, D). Its memory doubles when full, so that most appends copy no earlier rows."""
 
     def __init__(self) -> None:
         self._store: Tensor | None = None
-        self._held = False  # a graph may hold the store: never write into it
+        self._held = False  # True if an autograd graph may hold the store, which must not be written to then
 
     def append(self, new: Tensor, past: int) -> Tensor:
         store, total = self._store, past + new.shape[-2]

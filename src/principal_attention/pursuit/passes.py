@@ -1,7 +1,7 @@
-"""The pointwise half of the pursuit, between two attention passes.
+"""Pointwise arithmetic of the pursuit, between two attention passes.
 
-Written out, an iteration makes S and re-reads K, L, S and U five times. Substituting S = T − clip(T)
-gives the same numbers from fewer reads. With c = 1 − sigma (0 or 2) and L, K' of the last pass:
+The formulas of `rpc.py` compute S and read K, L, S and U several times. Substituting S = T − clip(T) gives the
+same result with fewer reads. With c = 1 − sigma (0 or 2), and L and K' of the previous pass:
 
     U' = K' − L + c·U          T = K − L + U'
     next keys = L + clip(T, tau) − c·U'                          (low_rank)
@@ -20,10 +20,12 @@ Clip = Callable[[Tensor, Tensor], Tensor]
 
 
 class Iteration(NamedTuple):
+    """The steps of a pursuit between its first and its last attention pass."""
+
     steps: int  # n − 1
     carry: int  # c = 1 − sigma
-    cleaned: bool  # the last step returns K − S
-    inner: Inner
+    cleaned: bool  # whether the last step returns K − S
+    inner: Inner  # attention pass: (index, keys, *other tensors) -> L
 
     def cleans(self, i: int) -> bool:
         return self.cleaned and i == self.steps - 1
@@ -43,9 +45,9 @@ def plain_step(
     cleaned: bool,
     clip: Clip = plain_clip,
 ) -> Pair:
-    """The step as the head of this file writes it, for compilers, torch.func and to test against.
+    """One step in plain operations, for compilers, torch.func and tests. Returns the next keys and the dual.
 
-    The dual goes in and comes out multiplied by c, which saves the backward a tensor.
+    The dual is multiplied by c in the argument and in the result, which saves a tensor in the backward pass.
     """
     new_dual = keys - low_rank if dual is None else keys - low_rank + dual
     residual = k - low_rank + new_dual
@@ -58,14 +60,14 @@ def plain_step(
 
 
 def _clip_(x: Tensor, bound: Tensor) -> Tensor:
-    # Two one-sided clamps: with a broadcast bound each is vectorised, the two-sided one is not.
+    # With a broadcast bound, torch vectorises one-sided clamps but not the two-sided clamp.
     return x.clamp_max_(bound).clamp_min_(-bound)
 
 
 def update_dual(
     k: Tensor, keys: Tensor, low_rank: Tensor, dual: Tensor | None, carry: int, out: tuple[Any, Any] = (None, None)
 ) -> tuple[Tensor, Tensor]:
-    """U' and T; `out` may name the two buffers they go to, `keys` and `dual` among them."""
+    """U' and T. `out` holds optional buffers for the two results, which may be `keys` and `dual` themselves."""
     new_dual = torch.sub(keys, low_rank, out=out[0])
     if dual is not None:
         new_dual.add_(dual, alpha=carry)
@@ -82,9 +84,9 @@ def update_keys(
     cleaned: bool,
     spare: Tensor | None = None,
 ) -> Tensor:
-    """Uses up `residual`, and `spare` where one is given."""
+    """The next keys. Overwrites `residual`, and `spare` if given."""
     if cleaned:
-        assert bound is not None  # an infinite one never gets here
+        assert bound is not None  # `final_keys` returns early when the threshold is infinite
         clipped = _clip_(residual.clone() if spare is None else spare.copy_(residual), bound)
         return torch.sub(k, residual.sub_(clipped), out=spare)
     if bound is not None:
@@ -94,8 +96,8 @@ def update_keys(
 
 
 def workspace(k: Tensor) -> Tensor:
-    """Two buffers like k that serve all steps. Fresh memory would cost more than the arithmetic, and one block
-    of it costs less than two, since allocators give large freed blocks back to the system."""
+    """Two buffers of the shape of k, (2, …, N, D), which all steps reuse. Allocating memory in each step would take
+    longer than the arithmetic; the buffers are one block because allocators return large freed blocks to the system."""
     strides = k.stride() if k.is_contiguous() else torch.empty_like(k, device="meta").stride()
     return torch.empty_strided((2, *k.shape), (k.numel(), *strides), dtype=k.dtype, device=k.device)
 
@@ -108,7 +110,7 @@ def in_place(
     steps: int,
     work: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Without gradients, the first `steps` of the iteration: the keys after them, and the dual."""
+    """Run the first `steps` steps in place, without gradients. Returns the keys after them and the dual."""
     if not steps:
         return k if bound is None else k.clamp(max=bound).clamp_min_(-bound), None
     work = workspace(k) if work is None else work
@@ -120,5 +122,5 @@ def in_place(
         dual, residual = update_dual(k, keys, low_rank, dual, iteration.carry, out=buffers)
         keys = update_keys(k, low_rank, dual, residual, bound, iteration.carry, iteration.cleans(i), spare=buffers[0])
         buffers = buffers[::-1]
-        del low_rank, residual  # before the next pass asks for memory
+        del low_rank, residual  # frees memory before the next pass
     return keys, dual

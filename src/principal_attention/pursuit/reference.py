@@ -1,4 +1,4 @@
-"""The plain reference: Algorithm 1 in the paper's letters, every N×N matrix written out."""
+"""Reference implementation of RPC-Attention: Algorithm 1 in the paper's notation, with explicit N×N matrices."""
 
 import math
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from .rule import Pursuit
 
 @dataclass(frozen=True)
 class PursuitTrace:
-    """What happened in each iteration, (iterations, …) over the leading dimensions, valid tokens only."""
+    """Measurements of each iteration over valid tokens, (iterations, …) with the leading dimensions of k."""
 
-    residual: Tensor  # ‖K − L − S‖ / ‖K‖; for output "cleaned_keys" the last L is that of the pass before
-    sparsity: Tensor  # share of non-zeros in S
-    entropy: Tensor  # of the attention rows, in nats
-    low_rank: Tensor  # the last L and S themselves, (…, N, D)
-    sparse: Tensor
+    residual: Tensor  # ‖K − L − S‖ / ‖K‖; with output "cleaned_keys", the last entry uses L of the previous pass
+    sparsity: Tensor  # share of non-zero entries in S, from 0 to 1
+    entropy: Tensor  # mean entropy of the attention rows, in nats
+    low_rank: Tensor  # L of the last iteration, (…, N, D)
+    sparse: Tensor  # S of the last iteration, (…, N, D)
 
 
 def shrink(x: Tensor, tau: Tensor | float) -> Tensor:
@@ -42,7 +42,10 @@ def rpc_attention_reference(
     model_dim: int | None = None,
     return_trace: bool = False,
 ) -> Tensor | tuple[Tensor, PursuitTrace]:
-    """What `rpc_attention` computes, without its cache; meant for reading and for tests, not for speed."""
+    """The result of `rpc_attention`, computed with explicit N×N matrices and without a cache, for reading and tests.
+
+    The arguments are those of `rpc_attention`; they are not checked.
+    """
     rule = pursuit.resolve()
     valid = torch.ones(k.shape[:-1], dtype=torch.bool, device=k.device)
     valid = valid if key_mask is None else valid & key_mask
@@ -73,7 +76,7 @@ def rpc_attention_reference(
             low_rank = out
             dual = dual + k - low_rank - sparse
         elif rule.output == "low_rank":
-            low_rank = torch.full_like(k, math.nan)  # one pass with wider values: L is no approximation of K
+            low_rank = torch.full_like(k, math.nan)  # L and K have different shapes, so the residual is undefined
         if return_trace:
             residuals.append(_norm(k - low_rank - sparse, valid) / _norm(k, valid))
             sparsities.append(((sparse != 0).sum(-1) * valid).sum(-1) / (valid.sum(-1) * k.shape[-1]))
@@ -90,12 +93,12 @@ def _tau(k: Tensor, valid: Tensor, rule: Pursuit, is_causal: bool, model_dim: in
         return rule.lam * rule.mu if rule.threshold == "lam*mu" else rule.lam / rule.mu
     keys = k if rule.mu_grad else k.detach()
     see = torch.ones(k.shape[-2], k.shape[-2], dtype=torch.bool, device=k.device)
-    see = (see.tril() if is_causal else see) & valid.unsqueeze(-2)  # (…, N, N): whose keys count in a row's mu
+    see = (see.tril() if is_causal else see) & valid.unsqueeze(-2)  # (…, N, N): keys that count in the mu of a row
     wide = torch.promote_types(k.dtype, torch.float32)
     norm = see.to(wide) @ keys.to(wide).abs().masked_fill(~valid.unsqueeze(-1), 0).sum(-1, keepdim=True)
     dim = k.shape[-1] if rule.mu_dim == "head" else model_dim
     if dim is None:
-        raise InputError(f"preset {rule.preset!r} sets mu from the model's width: pass model_dim")
+        raise InputError(f"preset {rule.preset!r} computes mu from the model's width; pass model_dim")
     count = see.sum(-1, keepdim=True).to(wide).clamp(min=1)
     if rule.threshold == "lam/mu":
         return (rule.lam * 4 * norm / (count * dim)).to(k.dtype)

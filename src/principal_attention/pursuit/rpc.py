@@ -1,12 +1,12 @@
-"""RPC-Attention: Principal Attention Pursuit (the paper's Algorithm 1) in four readings.
+"""RPC-Attention: Principal Attention Pursuit (the paper's Algorithm 1) in four variants.
 
 With the scaled dual U = Y/mu, one iteration on the keys K and values V is
 
     T = K − L + U        S = shrink(T, tau)        K' = K − S + sigma·U
     L = softmax(K' K'ᵀ/√D) V                       U ← U + K − L − S
 
-from L = U = 0, and the output is the last L. The paper's text, its authors' code and the mathematics
-of the augmented Lagrangian disagree on sigma, tau and mu, so each reading is a preset of `Pursuit`.
+starting from L = U = 0; the output is the last L. The paper's text, its authors' code and the augmented
+Lagrangian disagree on sigma, tau and mu, so each variant is a preset of `Pursuit`.
 """
 
 import math
@@ -34,6 +34,8 @@ from .rule import Pursuit, threshold
 
 
 class CallOptions(TypedDict, total=False):
+    """Keyword arguments of `rpc_attention`."""
+
     q: Tensor | None
     key_mask: Tensor | None
     attn_mask: Tensor | None
@@ -69,23 +71,30 @@ def rpc_attention(
     recompute: bool = False,
     return_trace: bool = False,
 ) -> Tensor | tuple[Tensor, PursuitTrace]:
-    """Attention over keys freed of their sparse part, in `pursuit.iterations` fused passes.
+    """RPC-Attention: attention over keys without their sparse part, in `pursuit.iterations` fused passes.
 
     Args:
-        k, v: keys (…, N, D) and values (…, N, D_v); D_v = D where the pursuit subtracts L from K.
-        q: queries, left as they are while the pursuit works on the keys; `None` is symmetric attention.
-        key_mask: boolean (…, N), True for a real token; padded ones count neither as keys nor in mu.
-        attn_mask: boolean mask or float bias that broadcasts to (…, N, N), the same in every pass.
-        is_causal: a causal mask in every pass and a prefix mu, so no row depends on a later token.
-        dropout_p: of the attention weights, in the last pass only.
-        model_dim: the model's width C, which mu_dim "model" (preset "authors") needs.
-        cache: with `is_causal`, k, v, q, key_mask are those of the new tokens and the new rows come back.
-        recompute: keep no pass but the last for the backward, which reruns n(n−1)/2 of them.
-        return_trace: also return a `PursuitTrace`; this takes the reference path with its N×N matrices.
+        k, v: keys (…, N, D) and values (…, N, D_v). D_v must equal D if values are "learned" and iterations > 1.
+        pursuit: settings of the pursuit, such as `Pursuit(4, 4.0, "paper")`.
+        q: queries (…, N, D), which the pursuit does not change. Default: the cleaned keys (symmetric attention).
+        key_mask: boolean (…, N), True for a real token. Padded tokens are ignored as keys and in mu.
+        attn_mask: boolean mask or float bias that broadcasts to (…, N, N), used in every pass.
+        is_causal: apply a causal mask in every pass and compute mu from earlier tokens only, so that no row
+            depends on a later token. Default: False.
+        dropout_p: dropout probability of the attention weights, in the last pass only. Default: 0.
+        scale: factor of the logits. Default: 1/√D.
+        model_dim: model width C (heads × head width); required if mu_dim is "model", as in preset "authors".
+        cache: `PursuitCache` of earlier tokens; needs `is_causal`. k, v, q, key_mask and the result are then
+            those of the new tokens.
+        recompute: recompute n(n−1)/2 earlier passes in the backward pass, saving memory. Default: False.
+        return_trace: also return a `PursuitTrace`, computed by the reference with N×N matrices. Default: False.
 
-    A row that may see no key is zero. Non-finite input spreads as it does through torch's fused attention,
-    which masks by adding: a NaN key or value can reach rows it is masked from. With a global mu a NaN key
-    reaches every row of its head.
+    Returns:
+        Tensor (…, N, D_v), or (tensor, `PursuitTrace`). A row whose keys are all masked is zero.
+
+    NaN and infinity propagate as in torch's fused attention, which adds its mask to the logits: a NaN key or
+    value can also affect rows that are masked from it. Where mu is computed from all tokens, a NaN key affects all
+    rows of its head.
     """
     if not isinstance(pursuit, Pursuit):
         raise DtypeError(f"pursuit is {pursuit!r}; expected a Pursuit, such as Pursuit(4, 4.0, 'paper')")
@@ -107,14 +116,14 @@ def rpc_attention(
     step = None
     if cache is not None:
         step = cache.begin(k, v, key_mask, pursuit=rule, scale=scale, model_dim=model_dim, symmetric=q is None)
-        recompute = False  # rows of earlier calls are kept in any case
+        recompute = False  # the cache stores the rows of all passes, so recomputing saves no memory
     bound = threshold(k, rule, key_mask, is_causal, model_dim, step)
     if surrogate.active() == "infinite":
         bound = None
     full_mask = key_mask if step is None else step.key_mask
     columns = past + k.shape[-2]
     mask, causal = merge_masks(k, full_mask, attn_mask, is_causal, rows=rows, columns=columns)
-    mask = as_bias(mask, k.dtype)  # once for all passes
+    mask = as_bias(mask, k.dtype)  # converted once, for all passes
 
     def attend_pass(
         i: int, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, dropout: float = 0.0
@@ -126,7 +135,7 @@ def rpc_attention(
         return attend(queries, keys, values, mask=mask, is_causal=causal, dropout_p=dropout, scale=scale)
 
     def inner(i: int, keys: Tensor, v: Tensor, q: Tensor | None, mask: Tensor | None) -> Tensor:
-        """Pass i < n: with `values="key"` it smooths the keys, so it is symmetric even in the query form."""
+        """Attention pass i, except the last. With `values="key"` it is symmetric even if q is given."""
         if rule.values == "key":
             return attend_pass(i, keys, keys, keys, mask)
         return attend_pass(i, keys if q is None else q, keys, v, mask)
@@ -153,22 +162,27 @@ def _check_rule(
     mixes = rule.values == "learned" and rule.iterations > 1
     if mixes and v.shape[-1] != k.shape[-1]:
         raise InputError(
-            f"k has width {k.shape[-1]} and v has {v.shape[-1]}; {rule.iterations} iterations subtract L = A·V "
-            "from K, so the widths must be equal (preset 'cleaned' has no such need)"
+            f"k has width {k.shape[-1]} and v has {v.shape[-1]}; they must be equal, because {rule.iterations} "
+            "iterations subtract L = A·V from K (preset 'cleaned' takes any width of v)"
         )
     if rows != k.shape[-2] and (mixes or is_causal):
         raise InputError(
-            f"q has {rows} rows and k has {k.shape[-2]}; this pursuit needs as many queries as keys "
-            "(preset 'cleaned' without is_causal takes any number)"
+            f"q has {rows} rows and k has {k.shape[-2]}; this pursuit needs the same number of rows "
+            "(preset 'cleaned' without is_causal takes any number of queries)"
         )
     if rows != k.shape[-2] and attn_mask is not None and rule.iterations > 1:
         raise InputError(
-            f"q has {rows} rows and k has {k.shape[-2]}: an attn_mask for the output does not fit the passes "
-            "among the keys; mask keys with key_mask instead"
+            f"q has {rows} rows and k has {k.shape[-2]}, but attn_mask is used between the keys too and needs "
+            "the same number of rows; mask keys with key_mask instead"
         )
     if rule.mu_dim == "model" and rule.mu is None and rule.lam != math.inf and model_dim is None:
-        raise InputError(f"preset {rule.preset!r} sets mu from the model's width: pass model_dim (heads × head width)")
+        raise InputError(
+            f"preset {rule.preset!r} computes mu from the model's width; pass model_dim (heads × head width)"
+        )
     if model_dim is not None:
         check_whole("model_dim", model_dim)
     if cache is not None and (not is_causal or return_trace):
-        raise InputError("a cache needs is_causal=True and return_trace=False: only causal rows stay as they are")
+        raise InputError(
+            f"cache was given with is_causal={is_causal} and return_trace={return_trace}; "
+            "it needs is_causal=True and return_trace=False"
+        )

@@ -1,4 +1,4 @@
-"""What a pursuit does to the keys: the readings of Algorithm 1 by name, and the threshold that each sets."""
+"""`Pursuit`, the settings of RPC-Attention with four presets, and the threshold computed from them."""
 
 import math
 from dataclasses import dataclass, fields, replace
@@ -14,11 +14,11 @@ from .cache import CacheStep
 PRESETS: dict[str, dict[str, Any]] = {
     # Algorithm 1 and Definition 1 as printed.
     "paper": dict(dual_sign=-1, threshold="lam/mu", mu_dim="head", values="learned", output="low_rank"),
-    # The released code: mu counts the model's width and multiplies lam.
+    # The authors' released code: mu is computed with the model's width, and lam is multiplied by it.
     "authors": dict(dual_sign=-1, threshold="lam*mu", mu_dim="model", values="learned", output="low_rank"),
-    # Completing the square of the augmented Lagrangian (Candès et al., JACM 2011).
+    # The updates that minimise the augmented Lagrangian (Candès et al., JACM 2011).
     "admm": dict(dual_sign=+1, threshold="lam/mu", mu_dim="head", values="learned", output="low_rank"),
-    # Ours: the pursuit smooths the keys themselves, and one plain attention runs over the cleaned keys.
+    # Ours: L approximates the keys from the keys, and the output is plain attention over the cleaned keys K − S.
     "cleaned": dict(dual_sign=+1, threshold="lam/mu", mu_dim="head", values="key", output="cleaned_keys"),
 }
 
@@ -33,10 +33,19 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True, repr=False)
 class Pursuit:
-    """How keys are split into a low-rank and a sparse part; fields left `None` are as the preset says.
+    """Settings of RPC-Attention: how the keys K are split into a low-rank part L and a sparse part S.
 
-    `lam` may be infinite: nothing is shrunk then. `mu=None` is the paper's N·D/(4‖K‖₁) (a prefix of it
-    where attention is causal); `mu_grad` lets gradients through it.
+    Args:
+        iterations: number of attention passes n. Default: 4.
+        lam: factor of the threshold; larger values make S sparser, `math.inf` makes it zero. Default: 4.
+        preset: "paper" (default), "authors", "admm" or "cleaned"; sets all of the following that are None.
+        dual_sign: sign sigma of the dual in K' = K − S + sigma·U.
+        threshold: threshold tau, "lam/mu" or "lam*mu".
+        mu_dim: width D in mu, "head" for the head width or "model" for the model's.
+        mu: fixed mu. Default: N·D/(4‖K‖₁) as in the paper, over the tokens so far where attention is causal.
+        mu_grad: compute gradients through mu. Default: True.
+        values: values of the passes, "learned" for V or "key" for the cleaned keys.
+        output: "low_rank" for the last L, or "cleaned_keys" for attention over K − S with the values V.
     """
 
     iterations: int = 4
@@ -53,7 +62,7 @@ class Pursuit:
     def __post_init__(self) -> None:
         check_whole("iterations", self.iterations)
         if not _is_number(self.lam) or not self.lam >= 0:  # NaN is not
-            raise InputError(f"lam is {self.lam!r}; expected a number from 0, math.inf for no shrinkage")
+            raise InputError(f"lam is {self.lam!r}; expected a number ≥ 0, or math.inf for no shrinkage")
         if self.preset not in PRESETS:
             raise InputError(f"preset is {self.preset!r}; expected one of {', '.join(PRESETS)}")
         if self.mu is not None and not (_is_number(self.mu) and 0 < self.mu < math.inf):
@@ -66,7 +75,7 @@ class Pursuit:
         object.__setattr__(self, "_resolved", replace(self, **missing) if missing else self)
 
     def given(self) -> dict[str, Any]:
-        """The three main fields, and any other that was set by hand."""
+        """The fields iterations, lam and preset, and all others that differ from their default."""
         main = ("iterations", "lam", "preset")
         return {f.name: x for f in fields(self) if (x := getattr(self, f.name)) != f.default or f.name in main}
 
@@ -90,10 +99,10 @@ def threshold(
     model_dim: int | None = None,
     step: CacheStep | None = None,
 ) -> Tensor | None:
-    """tau, as a tensor that broadcasts over k: (…, 1, 1), or (…, N, 1) when causal. `None` is infinity.
+    """Threshold tau as a tensor that broadcasts over k, (…, 1, 1) or (…, N, 1) if causal; None for infinity.
 
-    mu = N·D/(4‖K‖₁) makes lam/mu = 4·lam·mean|K|, which needs no division by a norm that may be zero;
-    sums are taken in float32 at least, since half precision overflows and drifts over long sequences.
+    With mu = N·D/(4‖K‖₁), lam/mu is 4·lam·mean|K|, computed without dividing by a norm that may be zero.
+    Sums are taken in float32 or wider, because half precision overflows and loses accuracy over long sequences.
     """
     if rule.lam == math.inf:
         return None
@@ -104,7 +113,7 @@ def threshold(
     keys, wide = k if rule.mu_grad else k.detach(), torch.promote_types(k.dtype, torch.float32)
     count: Tensor | int = k.shape[-2]
     if key_mask is None and not is_causal:
-        total = torch.linalg.vector_norm(keys, 1, (-2, -1), keepdim=True, dtype=wide)  # makes no |K|
+        total = torch.linalg.vector_norm(keys, 1, (-2, -1), keepdim=True, dtype=wide)  # allocates no |K|
     else:
         norms = keys.abs().sum(-1, dtype=wide)  # (…, N)
         ones = torch.ones(k.shape[-2], dtype=wide, device=k.device) if key_mask is None else key_mask.to(wide)
@@ -120,11 +129,11 @@ def threshold(
     size = count * (k.shape[-1] if rule.mu_dim == "head" else _width(model_dim))
     if not inverse:
         return (total * (4 * rule.lam) / size).to(k.dtype)
-    zero = total == 0  # mu is infinite there; the inner where keeps its gradient from becoming 0·inf
+    zero = total == 0  # where mu is infinite; dividing by 1 there avoids a gradient of 0·inf
     tau_ = size * (rule.lam / 4) / total.masked_fill(zero, 1.0)
     return tau_.masked_fill(zero, math.inf).to(k.dtype)
 
 
 def _width(model_dim: int | None) -> int:
-    assert model_dim is not None  # checked on entry
+    assert model_dim is not None  # checked by `rpc_attention`
     return model_dim

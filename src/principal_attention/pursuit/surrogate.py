@@ -1,13 +1,12 @@
-"""Other gradients for the same model, for those who attack it.
+"""Surrogate gradients of RPC-Attention, for attacks that know the defence.
 
-Keys that a pursuit has cut at its threshold get no gradient, so an attack that follows gradients may stop at a wall
-that is not there. Inside `surrogate_gradients` every RPC-Attention of this process answers otherwise:
+Key entries that the pursuit clips at its threshold get no gradient, so an attack that follows gradients may
+underestimate how vulnerable the model is. `surrogate_gradients` replaces the gradients:
 
-    "straight"   the same outputs; the backward passes through K − S as if S did not depend on K
-    "infinite"   outputs and gradients of the model at an infinite threshold, where nothing is cut
+    "straight"   the same outputs; the backward pass treats S in K − S as a constant
+    "infinite"   outputs and gradients of the model with an infinite threshold, where S = 0
 
-What is computed inside may be differentiated outside, but for activation checkpointing, which computes again. (Passing
-straight through S = shrink(T) itself, ∂S/∂T = 1, would make K − S constant and hide the keys altogether.)
+(A straight-through S = shrink(T), ∂S/∂T = 1, would make K − S constant, so that the keys got no gradient at all.)
 """
 
 from collections.abc import Iterator
@@ -23,8 +22,13 @@ _active: list[str] = []
 
 @contextmanager
 def surrogate_gradients(kind: str) -> Iterator[None]:
+    """Context manager: every RPC-Attention of this process uses the surrogate `kind`, "straight" or "infinite".
+
+    `backward` may be called after the context has ended, except with activation checkpointing, which computes the
+    outputs again.
+    """
     if kind not in KINDS:
-        raise InputError(f"the surrogate is {kind!r}; expected one of {', '.join(KINDS)}")
+        raise InputError(f"kind of surrogate gradients is {kind!r}; expected one of {', '.join(KINDS)}")
     _active.append(kind)
     try:
         yield
@@ -33,9 +37,10 @@ def surrogate_gradients(kind: str) -> Iterator[None]:
 
 
 def active() -> str | None:
+    """The innermost active kind of surrogate gradients; None outside `surrogate_gradients`."""
     return _active[-1] if _active else None
 
 
 def straight_clip(x: Tensor, bound: Tensor) -> Tensor:
-    """clip(x, bound) whose gradient is that of x."""
+    """clip(x, bound) with the gradient of x."""
     return x + (x.clamp(max=bound).clamp_min(-bound) - x).detach()

@@ -1,6 +1,7 @@
-"""Recipes: what to train, on what, and how, as YAML checked before anything runs."""
+"""Recipes: YAML files that describe a training, checked before anything runs."""
 
-from .files import find_recipe, list_recipes, read_content, write_recipe
+from .files import find_recipe, headline, list_recipes, read_content, write_recipe
+from .printed import print_recipe
 from .schema import Recipe
 
-__all__ = ["Recipe", "find_recipe", "list_recipes", "read_content", "write_recipe"]
+__all__ = ["Recipe", "find_recipe", "headline", "list_recipes", "print_recipe", "read_content", "write_recipe"]

@@ -1,4 +1,4 @@
-"""Reading a recipe: built in or a file, on top of its `base`, with `key=value` on top of that, then checked."""
+"""Recipe files: a built-in name or a path, merged over its `base`, with `key=value` overrides on top."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,24 +15,31 @@ BUILT_IN = Path(__file__).parent
 
 
 def list_recipes() -> list[str]:
-    """The built-in ones, as `cifar10/symvit`; names that begin with `_` are there to be inherited."""
+    """Names of the built-in recipes, as `cifar10/symvit`. Files that begin with `_` only serve as a `base`."""
     found = (path.relative_to(BUILT_IN).with_suffix("") for path in BUILT_IN.rglob("*.yaml"))
     return sorted(str(path.as_posix()) for path in found if not path.name.startswith("_"))
 
 
+def headline(name: str) -> str:
+    """The line about a built-in recipe: the second of its file, after the command that runs it."""
+    return (BUILT_IN / f"{name}.yaml").read_text(encoding="utf-8").splitlines()[1].removeprefix("# ")
+
+
 def find_recipe(name: str | Path) -> Path:
-    """A file, a run's folder, or the name of a built-in recipe."""
+    """Path of a recipe, given as a YAML file, a run folder, or the name of a built-in recipe."""
     given = Path(name)
     for path in (given, given / RECIPE, BUILT_IN / f"{name}.yaml"):
         if path.is_file():
             return path
     nearest = hint(str(name), list_recipes(), "`principal list recipes` names them")
-    raise InputError(f"there is no recipe {name}: expected a YAML file or a built-in name; {nearest}")
+    raise InputError(
+        f"there is no recipe {str(name) or repr(name)}: expected a YAML file or a built-in name; {nearest}"
+    )
 
 
 def read_content(name: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """A recipe's keys and values on top of its base, not yet checked; each override is `section.key=value`, the value
-    written as in YAML."""
+    """Keys and values of a recipe merged over its base, not yet checked. Each override is `section.key=value`, with
+    the value written as in YAML."""
     path = find_recipe(name)
     content = _inherit(path, ())
     content.setdefault("name", "-".join(_words(path)))

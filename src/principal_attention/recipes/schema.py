@@ -1,4 +1,4 @@
-"""The keys that every recipe has, their ranges and defaults; a kind of task adds its own."""
+"""The keys of every recipe with their ranges, defaults and meanings; each kind of task adds its own."""
 
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -10,19 +10,19 @@ from ..plumbing.sections import Count, NotNegative, Positive, Section, Share, Wh
 
 
 class Model(Section):
-    """A model from scratch: of images a name that timm knows, ours among them; of texts one of ours; and options."""
+    """A model with fresh weights, by its name and the arguments of its constructor."""
 
-    name: str
-    options: dict[str, Any] = Field(default_factory=dict)
+    name: str = Field(description="Name of the model: for images any timm knows, see also `principal list models`.")
+    options: dict[str, Any] = Field(default_factory=dict, description="Arguments of the model's constructor.")
 
 
 class Data(Section):
-    source: Annotated[str, Field(min_length=1)]  # a name on the hub, a parquet file or a folder of them
-    subset: str | None = None  # the hub's configuration name
-    train: str = "train"
-    validation: str | None = None  # the first of validation, val, test that is there
-    holdout: Whole = 0  # take this many of the training examples for validation instead
-    limit: Count | None = None  # use only so many examples of each split
+    source: str = Field(min_length=1, description="Dataset on the Hugging Face hub, a parquet file, or a folder.")
+    subset: str | None = Field(None, description="Configuration of a dataset on the hub.")
+    train: str = Field("train", description="Split to train on.")
+    validation: str | None = Field(None, description="Split to validate on; null: validation, else val, else test.")
+    holdout: Whole = Field(0, description="Training examples to hold out for validation instead of using a split.")
+    limit: Count | None = Field(None, description="Largest number of examples of each split; null: all.")
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -36,23 +36,25 @@ class Data(Section):
 
 
 class Optimizer(Section):
-    name: str = "adamw"  # timm's names
-    lr: Annotated[float, Field(gt=0, le=1e30)] = 1e-3  # single precision ends there
-    lr_batch: Count | None = None  # lr is for this batch size, and grows with the real one
-    weight_decay: NotNegative = 0.05
-    momentum: Share = 0.9
-    betas: tuple[Share, Share] | None = None
-    clip: Positive | None = None  # largest norm of the gradient
+    name: str = Field("adamw", description="Optimizer, by its name in timm.")
+    lr: float = Field(1e-3, gt=0, le=1e30, description="Learning rate at its highest.")  # 1e30: single precision ends
+    lr_batch: Count | None = Field(
+        None, description="Batch size that lr is meant for: the rate used is lr × batch_size / lr_batch. null: lr."
+    )
+    weight_decay: NotNegative = Field(0.05, description="Weight decay.")
+    momentum: Share = Field(0.9, description="Momentum, for optimizers that have one.")
+    betas: tuple[Share, Share] | None = Field(None, description="Adam's decay rates; null: the optimizer's own.")
+    clip: Positive | None = Field(None, description="Largest norm of the gradient; null: no clipping.")
 
 
 class Schedule(Section):
-    epochs: Count = 10
-    steps: Count | None = None  # train so many steps instead
-    warmup_epochs: NotNegative = 0
-    warmup_steps: Whole | None = None  # instead
-    warmup_lr: NotNegative = 1e-6
-    min_lr: NotNegative = 1e-5
-    per: Literal["step", "epoch"] = "step"  # how often the learning rate moves
+    epochs: Count = Field(10, description="Passes over the training data.")
+    steps: Count | None = Field(None, description="Optimizer steps, used instead of epochs when given.")
+    warmup_epochs: NotNegative = Field(0, description="Epochs in which the rate rises to its highest.")
+    warmup_steps: Whole | None = Field(None, description="The same in steps, used instead when given.")
+    warmup_lr: NotNegative = Field(1e-6, description="Learning rate at the start of the warm-up.")
+    min_lr: NotNegative = Field(1e-5, description="Learning rate at the end of the cosine schedule.")
+    per: Literal["step", "epoch"] = Field("step", description="How often the learning rate changes.")
 
     @model_validator(mode="after")
     def _warm_up_fits(self) -> "Schedule":
@@ -66,35 +68,43 @@ class Schedule(Section):
 
 
 class Training(Section):
-    batch_size: Count = 64  # of one optimizer step, over all processes
-    accumulate: Count = 1  # parts that a process's share of the batch is computed in
-    precision: Literal["float32", "bfloat16", "float16"] = "float32"
-    smoothing: Share = 0.0
-    ema: Annotated[float, Field(gt=0, lt=1)] | None = None  # decay; the averaged weights become the run's model
-    workers: Whole | None = None  # that load images; None: as many as there are cores to spare, up to 8
-    log_every: Count = 20  # steps
-    checkpoint_minutes: NotNegative = 10  # and after every epoch
+    batch_size: Count = Field(64, description="Examples of one optimizer step, over all processes.")
+    accumulate: Count = Field(1, description="Parts in which each process computes its share of a batch.")
+    precision: Literal["float32", "bfloat16", "float16"] = Field(
+        "float32", description="Precision of the forward pass."
+    )
+    smoothing: Share = Field(0.0, description="Label smoothing.")
+    ema: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        None, description="Decay of an exponential average of the weights, saved as the model; null: no average."
+    )
+    workers: Whole | None = Field(None, description="Processes that load images; null: the spare cores, at most 8.")
+    log_every: Count = Field(20, description="Steps between lines of the log.")
+    checkpoint_minutes: NotNegative = Field(
+        10, description="Minutes between checkpoints; one is also written after every epoch."
+    )
 
 
 class Recipe(Section):
-    """What all recipes have; `task` says which kind it is."""
+    """The keys of every recipe; `task` names the kind of task."""
 
-    # What a checkpoint only makes sense with; all else may change when a run is resumed.
+    # Keys that must not change when a run is resumed: a checkpoint depends on them.
     fixed: ClassVar[tuple[str, ...]] = (
         "task", "model", "init_from", "robustify", "data", "seed", "training.batch_size", "training.ema",
         "optimizer.name",
     )  # fmt: skip
 
     task: str
-    name: str
-    seed: Whole = 0
-    model: Model | None = None
-    init_from: str | None = None  # timm:NAME@weights, hf:FOLDER, or a finished run
-    robustify: Robustify | None = None
-    data: Data
-    optimizer: Optimizer = Optimizer()
-    schedule: Schedule = Schedule()
-    training: Training = Training()
+    name: str = Field(description="Name of the recipe; a run is written to runs/NAME-SEED unless --out is given.")
+    seed: Whole = Field(0, description="Seed of the initial weights, the order of the data and the augmentation.")
+    model: Model | None = Field(None, description="Model to train from scratch; either this or init_from.")
+    init_from: str | None = Field(
+        None, description="Pretrained model: timm:NAME, timm:NAME@WEIGHTS, hf:FOLDER, or the folder of a finished run."
+    )
+    robustify: Robustify | None = Field(None, description="RPC-Attention to put into the model; null: none.")
+    data: Data = Field(description="Examples to train and validate on.")
+    optimizer: Optimizer = Field(Optimizer(), description="Optimizer.")
+    schedule: Schedule = Field(Schedule(), description="Length of the training and learning rates.")
+    training: Training = Field(Training(), description="Batches, precision and checkpoints.")
 
     @field_validator("name")
     @classmethod

@@ -11,6 +11,7 @@ def write_page(
     folder: Path,
     rows: list[dict[str, Any]],
     *,
+    records: list[dict[str, Any]],
     models: list[str],
     seeds: int,
     verdict: str,
@@ -19,7 +20,7 @@ def write_page(
 ) -> Path:
     titles = {row["case"]: row["title"] for row in rows}
     return pages.write_page(
-        folder / PAGE, "demo.html", rows=rows, models=models, seeds=seeds, verdict=verdict,
+        folder / PAGE, "demo.html", records=records, rows=rows, models=models, seeds=seeds, verdict=verdict,
         accuracies=figures.accuracies(rows, models), curves=figures.curves(curves, models),
         answers={name: figures.answers(found, titles) for name, found in samples.items()},
     )  # fmt: skip

@@ -100,7 +100,7 @@ def write_report(folder: Path, records: Records, verdicts: Sequence[Verdict], *,
         shown.append((embedded(figure), caption))
     first = records[0]
     return pages.write_page(
-        folder / PAGE, "kernel_pca.html", model=first["model"], data=first["data"], seed=first["seed"],
+        folder / PAGE, "kernel_pca.html", records=records, model=first["model"], data=first["data"], seed=first["seed"],
         unit=unit, count=max(r["n"] for r in records), verdicts=verdicts, figures=shown, metrics=metric_rows(records),
     )  # fmt: skip
 

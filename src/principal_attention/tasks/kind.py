@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..adapt.named import ModelRef
+from ..errors import InputError
 from ..plumbing.sections import NoOptions, Section
 from ..recipes.schema import Recipe
 
@@ -29,6 +30,10 @@ class DataChoice:
     source: str | None = None
     split: str | None = None
     options: Any = None  # the kind's `data_options`, or its `analysis_options`
+
+    def __post_init__(self) -> None:
+        if self.source is not None and not self.source.strip():
+            raise InputError(f"--data is {self.source!r}; expected a name on the hub, a file or a folder")
 
 
 class Kind(ABC):
@@ -69,8 +74,8 @@ class Kind(ABC):
         """What `principal analyze` shows the model, `count` examples; None: its heads are not analysed."""
         return None
 
-    def listings(self) -> Mapping[str, Callable[[], list[str]]]:
-        """What `principal list` names of this kind."""
+    def listings(self) -> Mapping[str, Callable[[], Mapping[str, str]]]:
+        """The lists that `principal list` prints for this kind: of each, the names with a line about each."""
         return {}
 
     def commands(self) -> list[Callable[..., None]]:

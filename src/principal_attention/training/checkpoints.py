@@ -56,9 +56,15 @@ def save(folder: Path, step: int, parts: dict[str, Tensors], state: dict[str, An
             f"the checkpoint of step {step} could not be written to {folder} ({reason}); {left}: "
             "make room and continue with --resume"
         ) from wrong
-    for old in newest(folder)[KEEP:]:
-        shutil.rmtree(old, ignore_errors=True)
+    tidy(folder, step)
     return final
+
+
+def tidy(folder: Path, step: int) -> None:
+    """Remove the checkpoints beyond the newest two, up to the one that a run is at, and what a kill left half done."""
+    old = [path for path in newest(folder)[KEEP:] if path.name < f"step-{step:08d}"]
+    for path in (*old, *folder.glob(".step-*.partial")):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def newest(folder: Path) -> list[Path]:
@@ -88,6 +94,8 @@ def load(folder: Path, say: Callable[[str], None]) -> tuple[dict[str, Tensors], 
 
 def _read(path: Path) -> tuple[dict[str, Tensors], dict[str, Any]]:
     state = json.loads((path / "state.json").read_text(encoding="utf-8"))
+    if not isinstance(state["step"], int):
+        raise ValueError(f"its step is {state['step']!r}")
     for name, expected in state["digests"].items():
         if digest(path / name) != expected:
             raise ValueError(f"{name} is not what was written")

@@ -104,6 +104,8 @@ class Trainer:
     def run(self) -> dict[str, float]:
         """Train to the end and return the last evaluation."""
         self.log.start(self.step, self.total, self.resumed)
+        if self.accelerator.is_main_process:
+            checkpoints.tidy(self.folder / CHECKPOINTS, self.step)
         try:
             if self.step == 0:
                 self._log_track(self.first_look)

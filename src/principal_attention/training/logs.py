@@ -33,13 +33,15 @@ class RunLog(Log):
         self.task: Any = None
 
     def start(self, step: int, total: int, resumed: bool) -> None:
-        kept = [line for line in read_jsonl(self.path) if line.get("step", 0) <= step] if resumed else []
-        write_jsonl(self.path, kept)  # what a killed run had logged beyond its checkpoint comes again
+        # What a killed run had logged beyond its checkpoint comes again; without one, all of it.
+        again = step + 1 if step else 0
+        kept = [line for line in read_jsonl(self.path) if line.get("step", 0) < again] if resumed else []
+        write_jsonl(self.path, kept)
         self.file = self.path.open("a", encoding="utf-8")
         if self.tensorboard:
             from torch.utils.tensorboard import SummaryWriter
 
-            self.board = SummaryWriter(str(self.folder / TENSORBOARD), purge_step=step + 1 if resumed else None)
+            self.board = SummaryWriter(str(self.folder / TENSORBOARD), purge_step=again if resumed else None)
         self.task = self.progress.add_task(self.name, total=total, completed=step, note="")
         if self.owned:
             self.progress.start()

@@ -3,6 +3,7 @@ its files."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from ..plumbing.files import write_jsonl, write_text
 from ..plumbing.layout import DIGEST, RECIPE, RECORDS
 from ..plumbing.outputs import output_folder
 from ..plumbing.processes import held_by_first
+from ..plumbing.records import MEASURED
 from ..plumbing.sections import check
 from ..recipes import Recipe, read_content, write_recipe
 from .engine import Task, Trainer
@@ -78,7 +80,9 @@ def _train(
         if trainer.step < trainer.total:  # trained further, a run is not finished any more
             (folder / RECORDS).unlink(missing_ok=True)
     metrics = trainer.run()
-    facts = {"task": recipe.task} | ({"robustify": held} if (held := describe(trainer.raw)) else {})
+    facts = {"task": recipe.task, MEASURED: date.today().isoformat()} | (
+        {"robustify": held} if (held := describe(trainer.raw)) else {}
+    )
     records = [each | facts for each in task.finish(trainer.best_weights, accelerator)]
     if main:
         task.save(folder, trainer.best_weights)

@@ -83,7 +83,7 @@ def test_robustify_in_a_recipe_and_in_what_it_leaves(quick, tmp_path):
     quick(tmp_path / "run", *rpc, recipe="digits/symvit", base=QUICK)
     task = ImageTask(read_recipe("digits/symvit", ["model=null", f"init_from={tmp_path / 'run'}"]))
     pursuits = [block.attn.rpc_pursuit for block in task.model.blocks]
-    assert pursuits == [pa.Pursuit(3, 0.5, "admm")] * 2
+    assert pursuits == [pa.Pursuit(3, 1.0, "admm")] * 2
 
 
 SMALL = dict(img_size=8, patch_size=2, in_chans=1, embed_dim=24, depth=2, num_heads=3)

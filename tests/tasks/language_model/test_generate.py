@@ -45,7 +45,7 @@ def test_the_lines_of_a_prompt_are_read_as_lines(language):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("{language}", " "), "the prompt has no word"),
+        (("{language}", " "), "the prompt is ' '"),
         (("{language}", "caf\udce9"), "the prompt is not UTF-8"),
         (("{language}", "A", "--top-p", "0"), "top_p is 0"),
         (("{language}", "A", "--temperature", "-1"), "temperature is -1"),

@@ -1,6 +1,7 @@
 """The demo's work: a small transformer of digits, trained, then corrupted and attacked on held-out digits."""
 
 import json
+from datetime import date
 from io import StringIO
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from rich.progress import Progress
 from ...errors import InputError
 from ...plumbing.files import read_jsonl, write_jsonl, write_text
 from ...plumbing.layout import METRICS, RECIPE, RECORDS
-from ...plumbing.records import record
+from ...plumbing.records import MEASURED, record
 from ...training.batches import BatchPlan
 from ...vision.attacks import attack
 from ...vision.data import open_splits, stack
@@ -77,7 +78,7 @@ def run_job(name: str, seed: int, folder: Path) -> None:
     budget = {"gaussian_noise": {"sigma": SIGMA}, "fgsm": {"eps": EPS}, "pgd": {"eps": EPS, "steps": STEPS}}
     write_jsonl(folder / RECORDS, [
         record(name, suite, case, "top1", (predicted[case] == labels).double().mean().item(), n=len(labels), seed=seed,
-               protocol="pixel", **budget.get(case, {}))
+               protocol="pixel", **{MEASURED: date.today().isoformat()}, **budget.get(case, {}))
         for case, (suite, _) in CASES.items()
     ])  # fmt: skip
     samples = {

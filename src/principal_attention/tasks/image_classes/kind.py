@@ -57,26 +57,26 @@ class ImageClasses(Kind):
         images, data = self.open_data(subject, model, choice)
         return ImageInputs(subject, images, data, count)
 
-    def listings(self) -> Mapping[str, Callable[[], list[str]]]:
+    def listings(self) -> Mapping[str, Callable[[], Mapping[str, str]]]:
         return {"models": _models, "attacks": _attacks, "corruptions": _corruptions}
 
 
-def _models() -> list[str]:
+def _models() -> dict[str, str]:
     from ...vision.models import NAMES
 
-    return list(NAMES)
+    return NAMES
 
 
-def _attacks() -> list[str]:
+def _attacks() -> dict[str, str]:
     from ...vision.attacks import ATTACKS
 
-    return list(ATTACKS)
+    return {name: attack.help for name, attack in ATTACKS.items()}
 
 
-def _corruptions() -> list[str]:
+def _corruptions() -> dict[str, str]:
     from ...vision.corruptions.parameters import CORRUPTIONS
 
-    return list(CORRUPTIONS)
+    return CORRUPTIONS
 
 
 KIND = ImageClasses()

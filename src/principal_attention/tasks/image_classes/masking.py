@@ -86,7 +86,7 @@ def _own_flags(results: Sequence[Result]) -> Iterator[Record]:
     flags = [flag for result in results for flag in result.flags]
     looked = [result for result in results if result.description["case"] == "gradients"]
     if looked:
-        sentence = "AutoAttack's own checks: " + ("; ".join(flags) or "nothing")
+        sentence = "AutoAttack's own checks: " + ("; ".join(flags) or "no warnings")
         yield dict(case="AutoAttack's flags", passed=not flags, sentence=sentence, n=min(FLAGGED, _n(looked[0])))
 
 

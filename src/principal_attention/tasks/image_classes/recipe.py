@@ -1,22 +1,28 @@
-"""A recipe of image classes: where the images come from, and what is done to them in training."""
+"""Recipe keys of image classification: the images and their augmentation."""
 
 from typing import Any, ClassVar, Literal
+
+from pydantic import Field
 
 from ...plumbing.sections import Count, NotNegative, Positive, Section, Share, Whole
 from ...recipes.schema import Data, Recipe
 
 
 class ImageData(Data):
-    """A source may also be `digits`, or a folder of class folders."""
+    """Labelled images."""
 
-    image: str | None = None  # columns; found by type when not named
-    label: str | None = None
-    streaming: bool = False
-    length: Count | None = None  # training images in a stream that does not say
-    shuffle_buffer: Count = 10_000  # images a stream is shuffled among
-    image_size: Count | None = None  # the model's, when not given
-    mean: list[float] | None = None  # the model's
-    std: list[Positive] | None = None
+    source: str = Field(
+        min_length=1,
+        description="Dataset on the Hugging Face hub, parquet file or folder, folder of class folders, or digits.",
+    )
+    image: str | None = Field(None, description="Column of the images; null: found by its type.")
+    label: str | None = Field(None, description="Column of the labels; null: found by its type.")
+    streaming: bool = Field(False, description="Read a dataset of the hub while training instead of downloading it.")
+    length: Count | None = Field(None, description="Number of training images, for a stream that does not say.")
+    shuffle_buffer: Count = Field(10_000, description="Images among which a stream is shuffled.")
+    image_size: Count | None = Field(None, description="Side of the model's input in pixels; null: the model's own.")
+    mean: list[float] | None = Field(None, description="Mean of each channel for normalisation; null: the model's own.")
+    std: list[Positive] | None = Field(None, description="Standard deviation of each channel; null: the model's own.")
 
     @property
     def splits(self) -> dict[str, Any]:
@@ -24,26 +30,32 @@ class ImageData(Data):
 
 
 class Augment(Section):
-    """What is done to training images; the defaults are nothing."""
+    """Augmentation of the training images; by default none."""
 
-    crop: Literal["none", "pad", "resized"] = "none"
-    padding: Whole = 4  # of crop "pad"
-    flip: Share = 0.0
-    rand_augment: str | None = None  # timm's notation, rand-m9-mstd0.5-inc1
-    color_jitter: NotNegative = 0.0  # not used beside rand_augment, as in timm
-    interpolation: Literal["bilinear", "bicubic", "random"] = "bicubic"
-    erasing: Share = 0.0
-    mixup: NotNegative = 0.0
-    cutmix: NotNegative = 0.0
-    repeats: Count = 1  # repeated augmentation: each image so many times in a batch
+    crop: Literal["none", "pad", "resized"] = Field(
+        "none", description="Random crop: of the image padded by `padding`, or of a random size, resized."
+    )
+    padding: Whole = Field(4, description="Padding in pixels of crop: pad.")
+    flip: Share = Field(0.0, description="Probability of a horizontal flip.")
+    rand_augment: str | None = Field(None, description="RandAugment in timm's notation, as rand-m9-mstd0.5-inc1.")
+    color_jitter: NotNegative = Field(
+        0.0, description="Strength of colour jitter; unused with rand_augment, as in timm."
+    )
+    interpolation: Literal["bilinear", "bicubic", "random"] = Field("bicubic", description="Interpolation of resizing.")
+    erasing: Share = Field(0.0, description="Probability of erasing a random rectangle.")
+    mixup: NotNegative = Field(0.0, description="Parameter alpha of mixup; 0: none.")
+    cutmix: NotNegative = Field(0.0, description="Parameter alpha of CutMix; 0: none.")
+    repeats: Count = Field(1, description="Times that each image appears in a batch (repeated augmentation).")
 
 
 class ImageRecipe(Recipe):
-    """Classes of images."""
+    """Image classification."""
 
     fixed: ClassVar = (*Recipe.fixed, "augment.repeats")
 
-    task: Literal["images"] = "images"
-    data: ImageData
-    augment: Augment = Augment()
-    track: Literal["kernel_pca"] | None = None  # log, each epoch, how far the heads are from kernel PCA
+    task: Literal["images"] = Field("images", description="Kind of task: image classification.")
+    data: ImageData = Field(description="Images to train and validate on.")
+    augment: Augment = Field(Augment(), description="Augmentation of the training images.")
+    track: Literal["kernel_pca"] | None = Field(
+        None, description="kernel_pca: after each epoch, measure how far the heads are from kernel PCA."
+    )

@@ -13,11 +13,18 @@ def generate(
     run: Annotated[str, typer.Argument(help="Folder of a language model's run.")],
     prompt: Annotated[str, typer.Argument(help="Text to go on from.")],
     tokens: Annotated[int, typer.Option(min=1, help="Number of tokens to add.")] = 100,
-    temperature: Annotated[float, typer.Option(help="Below 1 keeps to likelier words, above 1 strays.")] = 1.0,
-    top_p: Annotated[float, typer.Option(help="Draw among the likeliest words that make up this probability.")] = 0.9,
-    greedy: Annotated[bool, typer.Option("--greedy", help="Always take the likeliest word.")] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the words that are drawn.")] = 0,
-    cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Read earlier words once, or every time.")] = True,
+    temperature: Annotated[
+        float | None, typer.Option(help="Temperature of sampling; values below 1 prefer likely words. Default: 1.")
+    ] = None,
+    top_p: Annotated[
+        float | None,
+        typer.Option(help="Sample from the smallest set of words with this total probability. Default: 0.9."),
+    ] = None,
+    greedy: Annotated[bool, typer.Option("--greedy", help="Always take the most probable word.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of sampling.")] = 0,
+    cache: Annotated[
+        bool, typer.Option("--cache/--no-cache", help="Keep keys and values of earlier words; same words, faster.")
+    ] = True,
     unknown_words: Annotated[
         bool,
         typer.Option("--unknown-words", help="Let the model also print <unk>, its mark of an unknown word."),
@@ -33,21 +40,27 @@ def generate(
     from ...language import decode
     from ...language.load import load_language_model
     from ...language.vocabulary import encode_prompt, unknown_of
+    from ...plumbing.fingerprints import check_weights
 
-    decode.Sampling(0.0 if greedy else temperature, top_p, seed)  # refuses what is out of range before anything opens
+    if greedy and (temperature is not None or top_p is not None):
+        raise InputError("--greedy takes the most probable word; drop it, or drop --temperature and --top-p")
+    heat = 0.0 if greedy else 1.0 if temperature is None else temperature
+    share = 0.9 if top_p is None else top_p
+    decode.Sampling(heat, share, seed)  # checks the ranges before anything is opened
     if not prompt.strip():
-        raise InputError("the prompt has no word in it; expected at least one")
+        raise InputError(f"the prompt is {prompt!r}; expected at least one word")
     try:
         prompt.encode()
     except UnicodeEncodeError as wrong:
         raise InputError("the prompt is not UTF-8") from wrong
-    ref = ModelRef.of(run, Robustify.parse(robustify) if robustify else None)
+    ref = ModelRef.of(run, Robustify.parse(robustify) if robustify is not None else None)
     ref.check_finished()
     model, tokenizer = load_language_model(ref)
+    check_weights(model)
     given = encode_prompt(tokenizer, prompt)
     number = unknown_of(tokenizer)
     never = () if unknown_words or number is None else (number,)
-    sampling = decode.Sampling(0.0 if greedy else temperature, top_p, seed, never)
+    sampling = decode.Sampling(heat, share, seed, never)
     if unknown := sum(token == number for token in given):
         typer.echo(f"principal generate: {unknown} of the prompt's {len(given)} words are not known to it", err=True)
     typer.echo(prompt, nl=False)

@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ...adapt.named import ModelRef
-from ...language.config import LANGUAGE, NAMES
+from ...language.config import LANGUAGE, NAMES, LanguageConfig
 from ..kind import DataChoice, Kind
 from ..text_options import Columns, Showing
 from .recipe import LanguageRecipe
@@ -55,13 +55,23 @@ class LanguageModels(Kind):
 
         return open_inputs(model, choice, count=count, device=device)
 
-    def listings(self) -> Mapping[str, Callable[[], list[str]]]:
-        return {"models": lambda: list(NAMES)}
+    def listings(self) -> Mapping[str, Callable[[], Mapping[str, str]]]:
+        return {"models": _models}
 
     def commands(self) -> list[Callable[..., None]]:
         from .generate import generate
 
         return [generate]
+
+
+def _models() -> dict[str, str]:
+    return {name: _line(LanguageConfig(vocab_size=1, **options)) for name, options in NAMES.items()}
+
+
+def _line(config: LanguageConfig) -> str:
+    experts = f" with {config.experts} experts" if config.experts else ""
+    attention = "symmetric" if config.attention == "symmetric" else "ordinary"
+    return f"Language model{experts}, {config.depth} layers of {config.embed_dim}, {attention} attention."
 
 
 KIND = LanguageModels()

@@ -1,8 +1,8 @@
-"""A recipe of a language model: its texts and its vocabulary."""
+"""Recipe keys of language models: the texts and their vocabulary."""
 
 from typing import Any, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from ...plumbing.sections import Count
 from ...recipes.schema import Data, Recipe
@@ -11,12 +11,14 @@ WORDS = "words"
 
 
 class TextData(Data):
-    """Texts for a language model, a line a row; all of a split are joined."""
+    """Texts of a language model, one line per row; all rows of a split are joined."""
 
-    text: str | None = None  # the column
-    tokenizer: str = WORDS  # every word of the training texts, or the path of a tokenizer.json; a run keeps its own
-    vocabulary: Count | None = None  # keep only so many words
-    min_count: Count = 1  # keep only words that come so often; not asked where there is a vocabulary already
+    text: str | None = Field(None, description="Column of the texts; null: found by its type.")
+    tokenizer: str = Field(
+        WORDS, description="words: every word of the training texts is a token; or the path of a tokenizer.json."
+    )
+    vocabulary: Count | None = Field(None, description="Largest number of words to keep; null: all.")
+    min_count: Count = Field(1, description="Smallest number of occurrences of a word to keep.")
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -28,10 +30,10 @@ class TextData(Data):
 
 
 class LanguageRecipe(Recipe):
-    """The next token of a text."""
+    """Language modelling: the next token of a text."""
 
-    task: Literal["language"] = "language"
-    data: TextData
+    task: Literal["language"] = Field("language", description="Kind of task: language modelling.")
+    data: TextData = Field(description="Texts to train and validate on.")
 
     @model_validator(mode="after")
     def _has_one_vocabulary(self) -> "LanguageRecipe":

@@ -1,22 +1,24 @@
-"""A recipe of text classes: labelled texts, and the pretrained model that learns to tell them apart."""
+"""Recipe keys of text classification: labelled texts and the pretrained model."""
 
 from typing import Any, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from ...plumbing.sections import Count
 from ...recipes.schema import Data, Recipe
 
 
 class LabelledData(Data):
-    """Texts with classes. The tokenizer is the pretrained model's."""
+    """Labelled texts. The tokenizer is the pretrained model's."""
 
-    text: str | None = None
-    label: str | None = None
-    test: str | None = None  # measured once at the end; `test`, where it is there and not used for validation
-    length: Count | None = None  # tokens of a text that are read; as many as the model can
-    by_length: bool = True  # train on texts of like length together, so that little is padded
-    split: bool = False  # set punctuation apart, for texts that do not (our own models' words are between spaces)
+    text: str | None = Field(None, description="Column of the texts; null: found by its type.")
+    label: str | None = Field(None, description="Column of the labels; null: found by its type.")
+    test: str | None = Field(
+        None, description="Split to evaluate once at the end; null: test, unless it is used for validation."
+    )
+    length: Count | None = Field(None, description="Tokens read of each text; null: as many as the model can.")
+    by_length: bool = Field(True, description="Put texts of similar length into a batch, to save padding.")
+    split: bool = Field(False, description="Separate punctuation from words, for models whose tokens are words.")
 
     @property
     def splits(self) -> dict[str, Any]:
@@ -24,11 +26,13 @@ class LabelledData(Data):
 
 
 class TextRecipe(Recipe):
-    """Classes of texts, from a pretrained model."""
+    """Text classification, from a pretrained model."""
 
-    task: Literal["texts"] = "texts"
-    data: LabelledData
-    mark: bool = False  # our own models: classify a learned vector after the last word instead of the last word
+    task: Literal["texts"] = Field("texts", description="Kind of task: text classification.")
+    data: LabelledData = Field(description="Texts to train and validate on.")
+    mark: bool = Field(
+        False, description="Classify a learned token after the last word instead of the last word (our own models)."
+    )
 
     @model_validator(mode="after")
     def _is_pretrained(self) -> "TextRecipe":

@@ -20,6 +20,7 @@ class Attack:
     """What is fixed of an attack."""
 
     run: Callable[..., Tensor]
+    help: str
     norm: Norm = "linf"  # of the budget
     eps: float = 1 / 255
     steps: int | None = None  # gradients or queries; None: the attack has none to choose
@@ -29,17 +30,29 @@ class Attack:
 
 
 ATTACKS: dict[str, Attack] = {
-    "fgsm": Attack(gradients.fgsm),
-    "pgd": Attack(gradients.pgd, steps=20, options=("step",)),
-    "cw": Attack(gradients.carlini_wagner, "l2", 0.5, steps=200),
-    "sld": Attack(gradients.sparse_l1, "l1", 10.0, steps=20),
-    "noise": Attack(gradients.uniform_noise, gradients=False),
-    "apgd-ce": Attack(auto.apgd_ce, steps=100, pixels=True),
-    "apgd-t": Attack(auto.apgd_t, steps=100, options=("targets",), pixels=True),
-    "fab-t": Attack(auto.fab_t, steps=100, options=("targets",), pixels=True),
-    "square": Attack(auto.square, steps=5000, gradients=False, pixels=True),
-    "autoattack": Attack(auto.standard, pixels=True),
-    "spsa": Attack(spsa, steps=40, gradients=False, options=("samples",)),
+    "fgsm": Attack(gradients.fgsm, "Fast gradient sign method: one step of ε."),
+    "pgd": Attack(gradients.pgd, "Projected gradient descent from a random start.", steps=20, options=("step",)),
+    "cw": Attack(gradients.carlini_wagner, "Carlini and Wagner's attack in the ℓ2 norm.", "l2", 0.5, steps=200),
+    "sld": Attack(gradients.sparse_l1, "Sparse ℓ1 descent.", "l1", 10.0, steps=20),
+    "noise": Attack(gradients.uniform_noise, "Uniform noise of size ε; no gradient.", gradients=False),
+    "apgd-ce": Attack(auto.apgd_ce, "AutoAttack's APGD on the cross-entropy.", steps=100, pixels=True),
+    "apgd-t": Attack(
+        auto.apgd_t, "AutoAttack's APGD on the targeted DLR loss.", steps=100, options=("targets",), pixels=True
+    ),
+    "fab-t": Attack(
+        auto.fab_t, "AutoAttack's targeted FAB: the nearest boundary.", steps=100, options=("targets",), pixels=True
+    ),
+    "square": Attack(
+        auto.square, "Square attack: random search by queries; no gradient.", steps=5000, gradients=False, pixels=True
+    ),
+    "autoattack": Attack(auto.standard, "AutoAttack: apgd-ce, apgd-t, fab-t and square in turn.", pixels=True),
+    "spsa": Attack(
+        spsa,
+        "Gradients estimated from queries; no gradient of the model.",
+        steps=40,
+        gradients=False,
+        options=("samples",),
+    ),
 }
 
 

@@ -122,7 +122,23 @@ PARAMETERS: dict[str, dict[int, list[Any]]] = {
         32: [80, 65, 58, 50, 40],
     },
 }
-CORRUPTIONS = tuple(PARAMETERS)  # in the order of the published tables
+CORRUPTIONS = {  # in the order of the published tables
+    "gaussian_noise": "Gaussian noise.",
+    "shot_noise": "Poisson noise of few photons.",
+    "impulse_noise": "Single values set to black or white.",
+    "defocus_blur": "Blur by a disk.",
+    "glass_blur": "Neighbouring pixels exchanged, as behind frosted glass.",
+    "motion_blur": "Blur along a random direction.",
+    "zoom_blur": "Average over zoomed copies.",
+    "snow": "Falling snow, blurred along its motion.",
+    "frost": "Photographs of frost blended in.",
+    "fog": "Clouds of plasma fractals.",
+    "brightness": "Higher value in HSV.",
+    "contrast": "Lower contrast.",
+    "elastic_transform": "Smooth random displacement of the pixels.",
+    "pixelate": "Lower resolution, enlarged by box filtering.",
+    "jpeg_compression": "JPEG at low quality.",
+}
 
 
 def strength_of(name: str, severity: int, side: int) -> Any:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from ...adapt.models import attention_modules
 from ...adapt.named import EXPECTED, ModelRef
 from ...adapt.pretrained import open_classifier
 from ...errors import InputError, hint
+from ...plumbing.hub import UNREACHABLE, hub_is_unreachable
 from ...plumbing.layout import CARD, WEIGHTS
 from . import names  # noqa: F401  (registers them)
 from .classifier import Classifier, HuggingFace, View
@@ -42,6 +44,9 @@ def build_classifier(
     classes = args.pop("num_classes", None) or num_classes()
     if not isinstance(classes, int) or classes < 1:
         raise InputError(f"num_classes is {classes!r}; expected a whole number from 1")
+    depth = args.get("depth", 1)
+    if not isinstance(depth, int) or depth < 1:
+        raise InputError(f"depth is {depth!r}; expected a whole number from 1")
     if init_from is None:
         assert name is not None
         made = _timm(name, classes, args, image_size)
@@ -85,7 +90,8 @@ def untrained_classifier(like: Classifier) -> nn.Module:
     if isinstance(model, HuggingFace):
         made: nn.Module = HuggingFace(type(model.network)(model.network.config))
     else:
-        made = timm.create_model(model.pretrained_cfg["architecture"], num_classes=like.view.num_classes, **like.args)
+        args = {**like.args, "num_classes": like.view.num_classes}  # a card may name the classes too
+        made = timm.create_model(model.pretrained_cfg["architecture"], **args)
         if (choice := notes.read(model)) is not None:
             notes.write(made, Choice.from_json(choice, len(attention_modules(made))))
             robustify(made)
@@ -127,10 +133,12 @@ def _timm(
     loading: dict[str, Any] = {"num_classes": classes}
     if weights == "hub":
         what, loading = f"timm's weights of {name}", {"pretrained": True}
+        hub_is_unreachable()
     elif weights is not None:
         overlay = _local_weights(name, weights)
         loading = {"pretrained": True, "num_classes": overlay["num_classes"], "pretrained_cfg_overlay": overlay}
-    model = _sized(lambda **sized: timm.create_model(name, **loading, **args, **sized), what, image_size)
+    create = partial(timm.create_model, name, **loading, **args)
+    model = _sized(create, what, image_size, remote=weights == "hub")
     if notes.read(model) is not None:
         robustify(model)
     if classes not in (None, model.num_classes):  # after its weights were loaded in full: half would go unnoticed
@@ -139,7 +147,7 @@ def _timm(
     return _described(model, args, image_size)
 
 
-def _sized(make: Callable[..., Any], what: str, image_size: int | None) -> Any:
+def _sized(make: Callable[..., Any], what: str, image_size: int | None, *, remote: bool = False) -> Any:
     """Make a model for images of this size; one that takes any size has no option for it."""
     try:
         try:
@@ -151,15 +159,21 @@ def _sized(make: Callable[..., Any], what: str, image_size: int | None) -> Any:
     except InputError:
         raise
     except Exception as wrong:  # a wrong option, weights of another model, no network: timm's own words
-        raise InputError(f"{what} cannot be made: {' '.join(str(wrong).split())[:500]}") from wrong
+        reason = UNREACHABLE if remote and hub_is_unreachable() else " ".join(str(wrong).split())[:500]
+        raise InputError(f"{what} cannot be made: {reason}") from wrong
 
 
 def _local_weights(name: str, weights: str) -> dict[str, Any]:
     path = Path(weights).expanduser()
     if path.is_dir():
         path = path / WEIGHTS
+    if not path.exists():
+        raise InputError(f"there are no weights at {path}; expected timm:{name}@FILE.safetensors, or the file's folder")
     if not path.is_file() or path.suffix != ".safetensors":
-        raise InputError(f"the weights {weights} are not there as safetensors; expected timm:{name}@FILE.safetensors")
+        raise InputError(
+            f"the weights {weights} are not a safetensors file, and files of other formats are not opened, since they "
+            "can hold code; save the state dict with safetensors.torch.save_file"
+        )
     head = timm.get_pretrained_cfg_value(name, "classifier") or "head"
     try:
         with safe_open(path, "pt") as file:

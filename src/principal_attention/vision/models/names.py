@@ -81,7 +81,16 @@ KINDS = {
     "symvit": _symvit, "rpc_symvit": _rpc_symvit, "rpc_asymvit": _rpc_asymvit, "scaled_vit": _scaled_vit,
     "kpca_vit": _kpca_vit,
 }  # fmt: skip
-NAMES = tuple(f"{kind}_{size}_patch16_224" for kind in KINDS for size in SIZES)
+TITLES = {
+    "symvit": "ViT with symmetric attention (queries are the keys)",
+    "rpc_symvit": "SymViT with RPC-Attention",
+    "rpc_asymvit": "ordinary ViT with RPC-Attention under its queries",
+    "scaled_vit": "ViT with Scaled Attention",
+    "kpca_vit": "ViT whose values are those of kernel PCA",
+}
+NAMES = {  # with a line about each
+    f"{kind}_{size}_patch16_224": f"{TITLES[kind]}, DeiT-{size}'s size." for kind in KINDS for size in SIZES
+}
 default_cfgs = generate_default_cfgs(dict.fromkeys(NAMES, _CONFIG))
 
 
@@ -104,7 +113,7 @@ def _register(name: str, kind: str, size: str) -> None:
         return model
 
     build.__name__ = build.__qualname__ = name
-    build.__doc__ = f"`{kind}` in DeiT-{size}'s size; its options are in the table above."
+    build.__doc__ = NAMES[name]
     register_model(build)
 
 

@@ -66,6 +66,13 @@ class Attacks(AnswerSuite):
                 raise InputError(f"--gradients {bent} is for models with RPC-Attention; {subject.name} has none")
         other = _source(bench, options, sources)
         given = {norm: x for norm, x in _budgets(options).items() if x}
+        for norm in given:
+            if all(ATTACKS[name].norm != norm for name in names):
+                option = "--eps" if norm == "linf" else f"--eps-{norm}"
+                fitting = ", ".join(name for name, its in ATTACKS.items() if its.norm == norm)
+                raise InputError(
+                    f"{option} was given, and --attacks is {','.join(names)}; it is the budget of {fitting}"
+                )
         yield gradient_case(n)
         for name in names:
             kind = ATTACKS[name]
@@ -124,7 +131,7 @@ def _source(bench: Bench, options: AttackOptions, sources: Sequence[str]) -> "Im
         return None
     if options.protocol != "pixel":
         raise InputError("attacks are transferred in pixels: --source needs --protocol pixel")
-    robustify = Robustify.parse(options.source_robustify) if options.source_robustify else None
+    robustify = Robustify.parse(options.source_robustify) if options.source_robustify is not None else None
     ref = ModelRef.of(options.source, robustify)
     ref.check_finished()
     subject, other = bench.subject, ImageSubject(ref, bench.device)

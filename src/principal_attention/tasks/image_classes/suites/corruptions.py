@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
+from ....errors import InputError
 from ....evaluation.suite import Bench, Group, Record, Table
 from ....plumbing.sections import Section, Words, check_names
 from ...answering import AnswerSuite
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class CorruptionOptions(Section):
-    corruptions: Words = Field((), description="Kinds, from `principal list corruptions`. Default: all.")
+    corruptions: Words | None = Field(None, description="Kinds, from `principal list corruptions`. Default: all.")
     severities: Words = Field(("1", "2", "3", "4", "5"), description="Severities, from 1 to 5.")
     frost_dir: Path | None = Field(None, description="Folder of ImageNet-C's photographs of frost. Default: made.")
     imagenet_c: Path | None = Field(None, description="Folder of the published ImageNet-C, used instead.")
@@ -30,14 +31,18 @@ class Corruptions(AnswerSuite):
         from ..cases import corruption_cases, published_corruption_case
         from ..published import open_imagenet_c
 
-        names = check_names(options.corruptions or CORRUPTIONS, CORRUPTIONS, "corruption")
+        names = check_names(
+            CORRUPTIONS if options.corruptions is None else options.corruptions, CORRUPTIONS, "corruption"
+        )
         severities = [int(s) for s in check_names(options.severities, [str(s) for s in SEVERITIES], "severity")]
+        if options.frost_dir is not None and ("frost" not in names or options.imagenet_c is not None):
+            raise InputError("--frost-dir was given, and no frost is made; drop it, or add frost to --corruptions")
         if options.imagenet_c is not None:
             for name, severity, images in open_imagenet_c(options.imagenet_c, names, severities, bench.subject.view):
                 case = published_corruption_case(name, severity, bench.count(len(images)))
                 yield Group("imagenet-c", images, [case])
             return
-        textures = read_textures(options.frost_dir) if options.frost_dir and "frost" in names else None
+        textures = None if options.frost_dir is None else read_textures(options.frost_dir)
         images, data = bench.opened
         n = bench.count(len(images))
         yield Group(data, images, corruption_cases(names, severities, n, seed=bench.seed, textures=textures))

@@ -31,7 +31,12 @@ class OutOfDistribution(AnswerSuite):
         where = options.ood or bench.data
         if where is None:
             raise InputError(f"--ood is missing: expected a folder that holds {', '.join(SETS)}, or one of them")
-        for case, folder in find_sets(Path(where).expanduser()).items():
+        try:
+            sets = find_sets(Path(where).expanduser())
+        except InputError as wrong:
+            hint = "; name the folder of the sets with --ood" if options.ood is None else ""
+            raise InputError(f"{wrong}{hint}") from wrong
+        for case, folder in sets.items():
             found = open_set(case, folder, bench.subject.view)
             yield Group(case, found, [set_case(case, bench.count(len(found)), bench.limit)])
             if case == "imagenet-o":
