@@ -28,11 +28,16 @@ def make():
 
 @pytest.fixture(scope="session")
 def python():
-    """python(code, *arguments, **environment): run code in a process of its own, where nothing is imported yet."""
+    """python(code, *arguments, **environment): run code in a process of its own, where nothing is imported yet.
+
+    The process gets this one's path and does not read .pth files, since one of them may import this package.
+    """
 
     def run(code: str, *arguments: object, **environment: str):
-        command = [sys.executable, "-W", "ignore", "-c", code, *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, check=False)
+        command = [sys.executable, "-S", "-W", "ignore", "-c", code, *map(str, arguments)]
+        path = os.pathsep.join(each for each in sys.path if each)
+        changed = os.environ | {"PYTHONPATH": path} | environment
+        return subprocess.run(command, capture_output=True, text=True, env=changed, check=False)
 
     return run
 
