@@ -35,8 +35,8 @@ def python():
 
     def run(code: str, *arguments: object, **environment: str):
         command = [sys.executable, "-S", "-W", "ignore", "-c", code, *map(str, arguments)]
-        path = os.pathsep.join(each for each in sys.path if each)
-        changed = os.environ | {"PYTHONPATH": path} | environment
+        path = [environment.pop("PYTHONPATH", ""), *sys.path]
+        changed = os.environ | environment | {"PYTHONPATH": os.pathsep.join(filter(None, path))}
         return subprocess.run(command, capture_output=True, text=True, env=changed, check=False)
 
     return run
