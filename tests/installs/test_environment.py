@@ -14,7 +14,8 @@ from principal_attention.installs.__main__ import FILE
 
 @pytest.fixture
 def environment(tmp_path):
-    """The environment's Python. Packages are seen through `sys.path`, so this environment's own .pth files do nothing."""
+    """The environment's Python and its site-packages. The packages of this one are seen through `sys.path`, where .pth
+    files do nothing."""
     venv.create(tmp_path / "env", with_pip=False)
     site = next((tmp_path / "env" / "lib").glob("python3*/site-packages"))
     torch = Path(importlib.util.find_spec("torch").origin).parent.parent

@@ -250,7 +250,10 @@ def test_two_classifiers_are_compared_text_by_text(classifier, classes, tmp_path
     [
         (("{language}",), "--data is missing"),
         (("{lines}/nowhere", "--suite", "perplexity"), "expected timm:NAME@weights, hf:FOLDER or the folder of a"),
-        (("{half}", "--stride", "3"), "has not finished; continue it with: principal train"),
+        (
+            ("{half}", "--stride", "3"),
+            "has not finished; use its newest checkpoint with --checkpoint last",
+        ),
         (
             ("{language}", "--data", "{lines}", "--swap-rate", "0.5"),
             "--swap-rate is an option of --suite word_swap, and",

@@ -89,14 +89,17 @@ class ModelRef:
 
         return pretrained.opened(self.place, AutoConfig).to_dict()  # type: ignore[no-any-return]
 
-    def check_finished(self) -> None:
-        """Raise `InputError` if the folder holds no model, or an unfinished run."""
+    def check_finished(self, instead: str = "") -> None:
+        """Raise `InputError` if the folder holds no model, or an unfinished run; `instead` says what else can be done
+        with one."""
         trained, recorded = (self.folder / RECIPE).is_file(), (self.folder / RECORDS).is_file()
         if self.library != "folder" or ((self.folder / CARD).is_file() and (recorded or not trained)):
             return
         if trained:
+            other = f"{instead}, or " if instead else ""
             raise InputError(
-                f"the run in {self.given} has not finished; continue it with: principal train {self.given} --resume"
+                f"the run in {self.given} has not finished; {other}continue it with: "
+                f"principal train {self.given} --resume"
             )
         raise InputError(f"the model is {self.given}; {EXPECTED}")
 

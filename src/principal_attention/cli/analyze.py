@@ -9,6 +9,7 @@ from ..adapt.spec import Robustify
 from ..errors import InputError
 from ..plumbing.sections import Section, split_words
 from ..tasks import Kind, kind_of
+from ..tasks.checkpoint import model_at
 from ..tasks.kind import DataChoice
 from .options import Offers, pick, refuse_others, written
 
@@ -23,15 +24,15 @@ def sections(kind: Kind) -> Iterator[tuple[str, type[Section]]]:
 
 def run_analyze(
     model: str, out: Path | None, *, data: str | None, split: str | None, count: int, prefixes: str, batch_size: int,
-    seed: int, robustify: str | None, given: Mapping[str, Any], offers: Offers,
+    seed: int, robustify: str | None, checkpoint: str | None, given: Mapping[str, Any], offers: Offers,
 ) -> None:  # fmt: skip
     lengths = _lengths(prefixes)
-    ref = ModelRef.of(model, Robustify.parse(robustify) if robustify is not None else None)
-    ref.check_finished()
-    kind = kind_of(ref)
+    given_ref = ModelRef.of(model, Robustify.parse(robustify) if robustify is not None else None)
     own = written(given)
-    refuse_others(offers, own, kind, model)
-    inputs = open_inputs(kind, ref, DataChoice(data, split, pick(kind.analysis_options, own)), count)
+    with model_at(given_ref, checkpoint) as ref:
+        kind = kind_of(ref)
+        refuse_others(offers, own, kind, model)
+        inputs = open_inputs(kind, ref, DataChoice(data, split, pick(kind.analysis_options, own)), count)
 
     from rich.console import Console
 

@@ -11,6 +11,7 @@ from ..errors import InputError
 from ..recipes import headline, list_recipes, print_recipe
 from ..tasks import all_kinds, read_recipe
 from ..tasks import train as run_training
+from ..tasks.checkpoint import HELP as CHECKPOINT_HELP
 from ..version import __version__
 from . import analyze as analysis
 from . import evaluate as evaluation
@@ -97,6 +98,7 @@ def evaluate(
         ),
     ] = None,
     robustify: Annotated[str | None, ROBUSTIFY] = None,
+    checkpoint: Annotated[str | None, typer.Option(help=CHECKPOINT_HELP)] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Examples, or windows of text, computed together.")] = 50,
     seed: Annotated[int, typer.Option(min=0, help="Seed of corruptions, attacks and swapped words.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for the results. Default: runs/evaluate-MODEL.")] = None,
@@ -115,7 +117,7 @@ def evaluate(
 
     Example: principal evaluate runs/words --suite perplexity,word_swap --stride 32
     """
-    asked = evaluation.Request(model, suite, data, split, limit, batch_size, seed, robustify, out, against)
+    asked = evaluation.Request(model, suite, data, split, limit, batch_size, seed, robustify, checkpoint, out, against)
     evaluation.run_evaluate(asked, given, find_offers(evaluation.sections))
 
 
@@ -128,6 +130,7 @@ def analyze(
         str, typer.Option(help="For causal heads: numbers of keys that the analysed rows see, as 64,128.")
     ] = "",
     robustify: Annotated[str | None, ROBUSTIFY] = None,
+    checkpoint: Annotated[str | None, typer.Option(help=CHECKPOINT_HELP)] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Examples computed together.")] = 8,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the null models and the bootstrap.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for the results. Default: runs/analyze-MODEL.")] = None,
@@ -142,7 +145,7 @@ def analyze(
     """
     analysis.run_analyze(
         model, out, data=data, split=split, count=images, prefixes=prefixes, batch_size=batch_size, seed=seed,
-        robustify=robustify, given=given, offers=find_offers(analysis.sections),
+        robustify=robustify, checkpoint=checkpoint, given=given, offers=find_offers(analysis.sections),
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from ..adapt.spec import Robustify
 from ..errors import InputError
 from ..plumbing.sections import Section, check_names, split_words
 from ..tasks import Kind, kind_of
+from ..tasks.checkpoint import model_at
 from ..tasks.kind import DataChoice
 from .options import Offers, pick, refuse_others, written
 
@@ -34,18 +35,22 @@ class Request:
     batch_size: int
     seed: int
     robustify: str | None
+    checkpoint: str | None
     out: Path | None
     against: Path | None
 
 
 def run_evaluate(asked: Request, given: Mapping[str, Any], offers: Offers) -> None:
-    ref = ModelRef.of(asked.model, Robustify.parse(asked.robustify) if asked.robustify is not None else None)
-    ref.check_finished()
+    given_ref = ModelRef.of(asked.model, Robustify.parse(asked.robustify) if asked.robustify is not None else None)
+    with model_at(given_ref, asked.checkpoint) as ref:
+        _evaluate(ref, asked, written(given), offers)
+
+
+def _evaluate(ref: ModelRef, asked: Request, own: Mapping[str, Any], offers: Offers) -> None:
     kind = kind_of(ref)
     suites = _suites(kind, asked.suite)
     if asked.against is not None and not any(kind.suites[name].comparable for name in suites):
         raise InputError(f"--against compares examples one by one, which --suite {','.join(suites)} does not allow")
-    own = written(given)
     refuse_others(offers, own, kind, asked.model, suites)
     choice = DataChoice(asked.data, asked.split, pick(kind.data_options, own))
     options = {name: pick(kind.suites[name].options, own) for name in suites}

@@ -55,7 +55,7 @@ def test_the_lines_of_a_prompt_are_read_as_lines(language):
             ("hf:/nowhere", "A"),
             "there is no folder /nowhere; expected that of a finished run, with a language model",
         ),
-        (("{half}", "A"), "has not finished; continue it with: principal train"),
+        (("{half}", "A"), "has not finished; use its newest checkpoint with --checkpoint last, or continue"),
     ],
 )
 def test_generate_answers_mistakes_with_a_sentence(language, classifier, tmp_path, words, said):

@@ -181,7 +181,7 @@ def test_a_run_that_is_trained_further_is_not_finished_until_it_is(learn, tmp_pa
     assert CliRunner().invoke(app, how).exit_code == 0
     learn(tmp_path, "schedule.epochs=3", "schedule.warmup_epochs=0", resume=True, stop_after=18)
     done = CliRunner().invoke(app, how)
-    assert (done.exit_code, "has not finished; continue it with" in done.output) == (1, True)
+    assert (done.exit_code, "has not finished; use its newest checkpoint" in done.output) == (1, True)
     learn(tmp_path, "schedule.epochs=3", "schedule.warmup_epochs=0", resume=True)
     assert CliRunner().invoke(app, [*how[:3], str(tmp_path / "again")]).exit_code == 0
 

@@ -7,6 +7,8 @@ import typer
 from ...adapt.named import ModelRef
 from ...adapt.spec import Robustify
 from ...errors import InputError
+from ..checkpoint import HELP as CHECKPOINT_HELP
+from ..checkpoint import model_at
 
 
 def generate(
@@ -30,8 +32,9 @@ def generate(
         typer.Option("--unknown-words", help="Let the model also print <unk>, its mark of an unknown word."),
     ] = False,
     robustify: Annotated[
-        str | None, typer.Option(help="RPC-Attention to put in, as preset=cleaned,iterations=4,lam=0.5,layers=all.")
+        str | None, typer.Option(help="RPC-Attention to put in, as preset=cleaned,iterations=4,lam=1,layers=first.")
     ] = None,
+    checkpoint: Annotated[str | None, typer.Option(help=CHECKPOINT_HELP)] = None,
 ) -> None:
     """Let a language model go on from a prompt; each word is printed as it comes.
 
@@ -54,8 +57,8 @@ def generate(
     except UnicodeEncodeError as wrong:
         raise InputError("the prompt is not UTF-8") from wrong
     ref = ModelRef.of(run, Robustify.parse(robustify) if robustify is not None else None)
-    ref.check_finished()
-    model, tokenizer = load_language_model(ref)
+    with model_at(ref, checkpoint) as opened:
+        model, tokenizer = load_language_model(opened)
     check_weights(model)
     given = encode_prompt(tokenizer, prompt)
     number = unknown_of(tokenizer)
