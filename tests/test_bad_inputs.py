@@ -201,10 +201,14 @@ CASES = {
         "pickled weights in the place of a model": ("weights.pth --data pictures", "the model is weights.pth"),
         "pictures in the place of a model": ("pictures --data pictures", "the model is pictures"),
         "an evaluation in the place of a model": ("evaluation --data pictures", "the model is evaluation"),
-        "a run that has not finished": ("unfinished", "unfinished has not finished"),
+        "a run that has not finished": ("unfinished", "--checkpoint last"),
+        "an unknown checkpoint": ("unfinished --checkpoint first", "first"),
+        "a checkpoint of a model of timm": (f"{DEIT} --data pictures --checkpoint last", "--checkpoint"),
         "an unknown model of timm": ("timm:no_such_model@image --data pictures", "there is no model no_such_model"),
         "a model of timm without a name": ("timm: --data pictures", "there is no model"),
-        "pickled weights for a model of timm": (f"{DEIT}@weights.pth --data pictures", "weights.pth"),
+        "pickled weights for a model of timm": (
+            f"{DEIT}@weights.pth --data pictures", "the weights weights.pth are not a safetensors file"
+        ),
         "cut weights for a model of timm": (f"{DEIT}@cut.safetensors --data pictures", "cut.safetensors"),
         "weights of another model of timm": (f"{DEIT}@image --data pictures", "deit_tiny_patch16_224"),
         "no weights for a model of timm": (f"{DEIT}@nowhere --data pictures", "nowhere"),
@@ -376,9 +380,13 @@ CASES = {
     "analyze": {
         "no model": ("", "Missing argument"),
         "a model that is not there": ("nowhere --data pictures", "the model is nowhere"),
-        "a run that has not finished": ("unfinished", "unfinished has not finished"),
+        "a run that has not finished": ("unfinished", "--checkpoint last"),
+        "an unknown checkpoint": ("unfinished --checkpoint first", "first"),
+        "a checkpoint of a model of timm": (f"{DEIT} --data pictures --checkpoint last", "--checkpoint"),
         "cut weights": ("image-cut --data pictures", "image-cut"),
-        "pickled weights for a model of timm": (f"{DEIT}@weights.pth --data pictures", "weights.pth"),
+        "pickled weights for a model of timm": (
+            f"{DEIT}@weights.pth --data pictures", "the weights weights.pth are not a safetensors file"
+        ),
         "a damaged tokenizer": ("language-badwords --data lines --prefixes 4", "language-badwords/tokenizer.json"),
         "no data": ("image", "--data is missing"),
         "data that are not there": ("image --data /nowhere", "there is nothing at /nowhere"),

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from principal_attention.errors import InputError
-from principal_attention.recipes import list_recipes, write_recipe
+from principal_attention.recipes import headline, list_recipes, print_recipe, write_recipe
 from principal_attention.recipes.files import BUILT_IN
 from principal_attention.tasks import read_recipe
 
@@ -29,6 +29,24 @@ def test_every_built_in_recipe_is_valid_and_says_how_it_is_run(name):
     assert recipe.name == name.replace("/", "-")
     first = (BUILT_IN / f"{name}.yaml").read_text().splitlines()[0]
     assert f"train {name}" in first
+
+
+@pytest.mark.parametrize("name", list_recipes())
+def test_a_printed_recipe_is_the_same_recipe(name, write):
+    """`principal list recipes NAME > mine.yaml` gives a file that trains what NAME trains, and says every key."""
+    recipe = read_recipe(name)
+    printed = print_recipe(recipe)
+    again = read_recipe(str(write("printed", printed)))
+    assert again.model_dump() == recipe.model_dump()
+    said = [line.strip(" #") for line in printed.splitlines()]
+    for key in type(recipe).model_fields:
+        assert any(line.startswith(f"{key}:") for line in said)
+
+
+def test_every_built_in_recipe_has_a_line_of_its_own():
+    lines = {name: headline(name) for name in list_recipes()}
+    assert all(len(line.split()) > 3 for line in lines.values())
+    assert len(set(lines.values())) == len(lines)
 
 
 def test_the_papers_settings_are_there():

@@ -22,13 +22,13 @@ def format_names(lines: Mapping[str, str], width: int | None) -> str:
         return "\n".join(f"{name}\n{_indented(line, width)}" for name, line in lines.items())
     found = []
     for name, line in lines.items():
-        wrapped = [line] if width is None else textwrap.wrap(line, width - start)
+        wrapped = [line] if width is None else textwrap.wrap(line, width - start, break_long_words=False)
         found.append(f"{name:{start}}" + f"\n{'':{start}}".join(wrapped))
     return "\n".join(found)
 
 
 def _indented(line: str, width: int) -> str:
-    return textwrap.indent(textwrap.fill(line, max(1, width - 4)), "    ")
+    return textwrap.indent(textwrap.fill(line, max(1, width - 4), break_long_words=False), "    ")
 
 
 def _width() -> int | None:
