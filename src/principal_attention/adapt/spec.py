@@ -15,6 +15,11 @@ if TYPE_CHECKING:  # keys and values are checked without torch
 
 _COMMAS = re.compile(r",(?![^\[]*\])")  # commas outside of lists
 
+HELP = (
+    "RPC-Attention to put into the model, as preset=cleaned,lam=1. Keys: preset, iterations, lam, layers, form, "
+    "and the fields of Pursuit."
+)
+
 
 class Robustify(Section):
     """Arguments of `pa.robustify`: the layers, the form, and every field of `pa.Pursuit`."""

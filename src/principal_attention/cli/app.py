@@ -1,4 +1,4 @@
-"""What people type: each command here only parses, then calls the room that does the work."""
+"""The commands of `principal`. Each parses its arguments and calls the package that does the work."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..adapt.spec import HELP as ROBUSTIFY_HELP
 from ..errors import InputError
 from ..recipes import headline, list_recipes, print_recipe
 from ..tasks import all_kinds, read_recipe
@@ -18,6 +19,14 @@ from . import evaluate as evaluation
 from .guard import RANK, guarded
 from .lists import print_names
 from .options import find_offers, with_options
+
+
+def _count(help: str, *names: str, least: int = 1) -> Any:
+    return typer.Option(*names, min=least, metavar="N", help=help)
+
+
+def _path(help: str) -> Any:
+    return typer.Option(metavar="PATH", help=help)
 
 
 def _print_version(wanted: bool) -> None:
@@ -35,12 +44,12 @@ def root(
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the runs, the records and the page.")] = Path("runs/demo"),
-    seeds: Annotated[int, typer.Option(min=1, help="How many trainings of each model.")] = 3,
+    out: Annotated[Path, _path("Folder for the runs, the records and the page.")] = Path("runs/demo"),
+    seeds: Annotated[int, _count("Number of seeds; both models are trained for each.")] = 3,
 ) -> None:
-    """Train SymViT and RPC-SymViT on handwritten digits, attack both, and write a page with what was found.
+    """Train SymViT and RPC-SymViT on handwritten digits, attack both, and write a page with the results.
 
-    Three minutes on two cores. A demo that was stopped goes on where it was.
+    Takes about three minutes on two cores. The same command resumes an interrupted demo.
 
     Example: principal demo --out runs/demo --seeds 3
     """
@@ -50,16 +59,19 @@ def demo(
 
 
 def train(
-    recipe: Annotated[str, typer.Argument(help="A YAML file, a built-in name, or a run's folder.")],
+    recipe: Annotated[
+        str, typer.Argument(metavar="RECIPE", help="YAML file, name of a built-in recipe, or folder of a run.")
+    ],
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="As optimizer.lr=1e-3.")
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="Keys of the recipe to change, as optimizer.lr=1e-3."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="The run's folder; runs/NAME-SEED if not given.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest whole checkpoint.")] = False,
+    out: Annotated[Path | None, _path("Folder of the run. Default: runs/NAME-SEED.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue from the newest complete checkpoint.")] = False,
 ) -> None:
     """Train or fine-tune a model from a recipe; `principal list recipes` names the built-in ones.
 
-    Under torchrun it uses all processes: torchrun --nproc-per-node 8 -m principal_attention train RECIPE
+    On several processes: torchrun --nproc-per-node 8 -m principal_attention train RECIPE
 
     Example: principal train digits/rpc_symvit optimizer.lr=1e-3 --out runs/first
 
@@ -77,40 +89,46 @@ def train(
         typer.echo(f"{done.folder}: {done.headline}, {done.parameters:,} parameters")
 
 
-MODEL = typer.Argument(help="Run folder, timm:NAME, timm:NAME@WEIGHTS, hf:FOLDER, or a folder of save_pretrained.")
-DATA = typer.Option(help="Hub NAME or NAME:SUBSET, parquet, or image folder. Default: a run's own held-out examples.")
-SPLIT = typer.Option(help="Split of the data. Default: validation, else test.")
-ROBUSTIFY = typer.Option(help="RPC-Attention to put into the model, as preset=cleaned,iterations=4,lam=1,layers=first.")
+MODEL = typer.Argument(
+    metavar="MODEL", help="Folder of a run, timm:NAME, timm:NAME@WEIGHTS, hf:FOLDER, or a folder of save_pretrained."
+)
+DATA = typer.Option(
+    metavar="DATA",
+    help="Data set: NAME or NAME:SUBSET of the hub, parquet files, or a folder of images. Default: the held-out "
+    "examples of a run.",
+)
+SPLIT = typer.Option(metavar="NAME", help="Split of the data. Default: validation, else test.")
+ROBUSTIFY = typer.Option(metavar="KEY=VALUE,…", help=ROBUSTIFY_HELP)
+CHECKPOINT = typer.Option(metavar="last", help=CHECKPOINT_HELP)
 
 
 def evaluate(
     model: Annotated[str, MODEL],
     suite: Annotated[
-        str | None, typer.Option(help="Suites, from `principal list suites`. Default: clean, or perplexity.")
+        str | None,
+        typer.Option(metavar="NAME,…", help="Suites, from `principal list suites`. Default: clean, or perplexity."),
     ] = None,
     data: Annotated[str | None, DATA] = None,
     split: Annotated[str | None, SPLIT] = None,
     limit: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            help="Evaluate N examples (stratified, the same for every model); for perplexity, the first N tokens.",
-        ),
+        _count("Evaluate N examples (stratified, the same for every model); for perplexity, the first N tokens."),
     ] = None,
     robustify: Annotated[str | None, ROBUSTIFY] = None,
-    checkpoint: Annotated[str | None, typer.Option(help=CHECKPOINT_HELP)] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Examples, or windows of text, computed together.")] = 50,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of corruptions, attacks and swapped words.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Folder for the results. Default: runs/evaluate-MODEL.")] = None,
+    checkpoint: Annotated[str | None, CHECKPOINT] = None,
+    batch_size: Annotated[int, _count("Examples, or windows of text, computed together.")] = 50,
+    seed: Annotated[int, _count("Seed of corruptions, attacks and swapped words.", least=0)] = 0,
+    out: Annotated[Path | None, _path("Folder for the results. Default: runs/evaluate-MODEL.")] = None,
     against: Annotated[
-        Path | None, typer.Option(help="Folder of another evaluation, to compare with example by example.")
+        Path | None,
+        _path("Folder of another evaluation, to compare with example by example."),
     ] = None,
     **given: Any,
 ) -> None:
     """Measure a model on clean, corrupted, attacked and out-of-distribution images, or on texts, clean and with words
     swapped.
 
-    Stopped, the same command goes on. Under torchrun the examples are shared:
+    The same command resumes an interrupted evaluation. On several processes, which share the examples:
     torchrun --nproc-per-node 8 -m principal_attention evaluate …
 
     Example: principal evaluate timm:deit_tiny_patch16_224 --data /path/to/imagenet --suite clean,attacks --limit 200
@@ -125,19 +143,21 @@ def analyze(
     model: Annotated[str, MODEL],
     data: Annotated[str | None, DATA] = None,
     split: Annotated[str | None, SPLIT] = None,
-    images: Annotated[int, typer.Option("--images", "--texts", min=1, help="Number of images or texts.")] = 100,
+    images: Annotated[int, _count("Number of images or texts.", "--images", "--texts")] = 100,
     prefixes: Annotated[
-        str, typer.Option(help="For causal heads: numbers of keys that the analysed rows see, as 64,128.")
+        str,
+        typer.Option(metavar="N,…", help="For causal heads: numbers of keys that the analysed rows see, as 64,128."),
     ] = "",
     robustify: Annotated[str | None, ROBUSTIFY] = None,
-    checkpoint: Annotated[str | None, typer.Option(help=CHECKPOINT_HELP)] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Examples computed together.")] = 8,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the null models and the bootstrap.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Folder for the results. Default: runs/analyze-MODEL.")] = None,
+    checkpoint: Annotated[str | None, CHECKPOINT] = None,
+    batch_size: Annotated[int, _count("Examples computed together.")] = 8,
+    seed: Annotated[int, _count("Seed of the null models and the bootstrap.", least=0)] = 0,
+    out: Annotated[Path | None, _path("Folder for the results. Default: runs/analyze-MODEL.")] = None,
     **given: Any,
 ) -> None:
-    """Measure how far every attention head is from kernel PCA, compared with null models. Stopped, the same command
-    goes on.
+    """Measure how far every attention head is from kernel PCA, compared with null models.
+
+    The same command resumes an interrupted analysis.
 
     Example: principal analyze timm:deit_tiny_patch16_224 --data /path/to/imagenet --images 100
 
@@ -150,8 +170,10 @@ def analyze(
 
 
 def list_(
-    what: Annotated[str, typer.Argument(metavar="[recipes|models|suites|…]", help="Things to list.")],
-    name: Annotated[str | None, typer.Argument(help="Recipe to print in full: every key, value and meaning.")] = None,
+    what: Annotated[str, typer.Argument(metavar="WHAT", help="recipes, models, suites, attacks or corruptions.")],
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Recipe to print in full: every key, value and meaning.")
+    ] = None,
 ) -> None:
     """List the built-in recipes, this package's models, the suites of `principal evaluate`, the attacks or the
     corruptions, with a line about each.
@@ -195,7 +217,7 @@ def _suites() -> dict[str, str]:
 
 
 def build_app() -> typer.Typer:
-    """The command with everything that the registered kinds bring."""
+    """The command line, with the options and commands of all registered kinds."""
     app = typer.Typer(
         name="principal",
         help="Attention seen as kernel PCA: RPC-Attention, its models, and the tools to train and measure them.",

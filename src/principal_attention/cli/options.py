@@ -1,4 +1,4 @@
-"""Options that kinds and their suites bring: shown by whose they are, and refused where they are nobody's."""
+"""Options of kinds and their suites: grouped in the help by owner, and refused where no owner is asked for."""
 
 import inspect
 import types
@@ -18,6 +18,10 @@ from ..tasks import Kind, all_kinds
 Sections = Callable[[Kind], Iterable[tuple[str, type[Section]]]]
 
 
+PANEL = 74  # characters of a panel's title in a terminal of 80 columns
+METAVAR = 20
+
+
 class Owner(NamedTuple):
     kind: Kind
     suite: str
@@ -28,7 +32,7 @@ Offers = dict[str, list[Owner]]  # by the option's name
 
 
 def find_offers(sections: Sections) -> Offers:
-    """Every option of every kind, with those who own it."""
+    """Every option of every kind, with its owners."""
     found: Offers = {}
     for kind in all_kinds():
         for suite, section in sections(kind):
@@ -38,7 +42,7 @@ def find_offers(sections: Sections) -> Offers:
 
 
 def with_options(function: Callable[..., None], offers: Offers) -> Callable[..., None]:
-    """A command with these options in the place of its `**given`, which takes them."""
+    """A command whose `**given` is replaced by these options in its signature."""
 
     @wraps(function)
     def command(*args: Any, **options: Any) -> None:
@@ -57,7 +61,7 @@ def _parameter(name: str, owners: Sequence[Owner]) -> inspect.Parameter:
     flag = all(owner.field.annotation is bool for owner in owners)
     option = typer.Option(
         as_option(name), help=_help(owners), rich_help_panel=_panel(owners), show_default=False,
-        metavar=None if flag else "|".join(dict.fromkeys(_metavar(owner.field) for owner in owners)),
+        metavar=None if flag else _joined(_metavar(owner.field) for owner in owners),
     )  # fmt: skip
     kind: Any = bool if flag else str | None
     return inspect.Parameter(
@@ -68,11 +72,14 @@ def _parameter(name: str, owners: Sequence[Owner]) -> inspect.Parameter:
 def _panel(owners: Sequence[Owner]) -> str:
     kinds = ", ".join(dict.fromkeys(owner.kind.title for owner in owners))
     suites = ", ".join(dict.fromkeys(owner.suite for owner in owners if owner.suite))
-    return f"Options of --suite {suites} ({kinds})" if suites else f"Options of {kinds}"
+    if not suites:
+        return f"Options of {kinds}"
+    title = f"Options of --suite {suites}"
+    return titled if len(titled := f"{title} ({kinds})") <= PANEL else title
 
 
 def _help(owners: Sequence[Owner]) -> str:
-    """What the option is, and its default; where suites mean different things by it, for each of them."""
+    """Meaning and default of an option, given for each suite if suites differ in it."""
     told = {owner.suite: _sentence(owner.field) for owner in owners}
     if len(set(told.values())) == 1:
         return next(iter(told.values()))
@@ -89,6 +96,11 @@ def _sentence(field: FieldInfo) -> str:
     return f"{said} Default: {','.join(map(str, default)) if isinstance(default, tuple) else default}."
 
 
+def _joined(metavars: Iterable[str]) -> str:
+    """One metavar for owners that may differ; their help names the values where it would be too long."""
+    return "NAME" if len(joined := "|".join(dict.fromkeys(metavars))) > METAVAR else joined
+
+
 def _metavar(field: FieldInfo) -> str:
     kind = field.annotation
     if get_origin(kind) in (types.UnionType, Union):
@@ -98,23 +110,23 @@ def _metavar(field: FieldInfo) -> str:
     if get_origin(kind) is Literal:
         return "|".join(map(str, get_args(kind)))
     if get_origin(kind) is tuple:
-        return "NUMBER,…" if get_args(kind)[0] is float else "NAME,…"
+        return {float: "NUMBER,…", int: "N,…"}.get(get_args(kind)[0], "NAME,…")
     names: dict[Any, str] = {int: "N", float: "NUMBER", Path: "PATH"}
     return names.get(kind, "TEXT")
 
 
 def written(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that a person wrote."""
+    """The options that were given on the command line."""
     return {name: x for name, x in given.items() if x is not None and x is not False}
 
 
 def pick(section: type[Section], given: Mapping[str, Any]) -> Any:
-    """A section's own among the options that were written, checked."""
+    """Validated section made of those given options that belong to it."""
     return check_options(section, {name: x for name, x in given.items() if name in section.model_fields})
 
 
 def refuse_others(offers: Offers, given: Iterable[str], kind: Kind, model: str, asked: Sequence[str] = ()) -> None:
-    """An option that this kind lacks, or that belongs to a suite nobody asked for, is a mistake and not ignored."""
+    """Raise `InputError` for an option that this kind lacks or that belongs to a suite that is not asked for."""
     for name in given:
         own = [owner.suite for owner in offers[name] if owner.kind.name == kind.name]
         if not own:

@@ -1,10 +1,11 @@
-"""`principal generate`: a language model goes on from a prompt, word by word."""
+"""`principal generate`: a language model continues a prompt, word by word."""
 
 from typing import Annotated
 
 import typer
 
 from ...adapt.named import ModelRef
+from ...adapt.spec import HELP as ROBUSTIFY_HELP
 from ...adapt.spec import Robustify
 from ...errors import InputError
 from ..checkpoint import HELP as CHECKPOINT_HELP
@@ -12,18 +13,21 @@ from ..checkpoint import model_at
 
 
 def generate(
-    run: Annotated[str, typer.Argument(help="Folder of a language model's run.")],
-    prompt: Annotated[str, typer.Argument(help="Text to go on from.")],
-    tokens: Annotated[int, typer.Option(min=1, help="Number of tokens to add.")] = 100,
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Folder of the run of a language model.")],
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="Text to continue.")],
+    tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Number of tokens to add.")] = 100,
     temperature: Annotated[
-        float | None, typer.Option(help="Temperature of sampling; values below 1 prefer likely words. Default: 1.")
+        float | None,
+        typer.Option(metavar="NUMBER", help="Temperature of sampling; values below 1 prefer likely words. Default: 1."),
     ] = None,
     top_p: Annotated[
         float | None,
-        typer.Option(help="Sample from the smallest set of words with this total probability. Default: 0.9."),
+        typer.Option(
+            metavar="NUMBER", help="Sample from the smallest set of words with this total probability. Default: 0.9."
+        ),
     ] = None,
     greedy: Annotated[bool, typer.Option("--greedy", help="Always take the most probable word.")] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of sampling.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of sampling.")] = 0,
     cache: Annotated[
         bool, typer.Option("--cache/--no-cache", help="Keep keys and values of earlier words; same words, faster.")
     ] = True,
@@ -31,12 +35,10 @@ def generate(
         bool,
         typer.Option("--unknown-words", help="Let the model also print <unk>, its mark of an unknown word."),
     ] = False,
-    robustify: Annotated[
-        str | None, typer.Option(help="RPC-Attention to put in, as preset=cleaned,iterations=4,lam=1,layers=first.")
-    ] = None,
-    checkpoint: Annotated[str | None, typer.Option(help=CHECKPOINT_HELP)] = None,
+    robustify: Annotated[str | None, typer.Option(metavar="KEY=VALUE,…", help=ROBUSTIFY_HELP)] = None,
+    checkpoint: Annotated[str | None, typer.Option(metavar="last", help=CHECKPOINT_HELP)] = None,
 ) -> None:
-    """Let a language model go on from a prompt; each word is printed as it comes.
+    """Continue a prompt with a language model; each word is printed as it is sampled.
 
     Example: principal generate runs/wikitext_small-rpc_symlm-0 "The city of" --top-p 0.8
     """

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class CorruptionOptions(Section):
     corruptions: Words | None = Field(None, description="Kinds, from `principal list corruptions`. Default: all.")
     severities: Words = Field(("1", "2", "3", "4", "5"), description="Severities, from 1 to 5.")
-    frost_dir: Path | None = Field(None, description="Folder of ImageNet-C's photographs of frost. Default: made.")
+    frost_dir: Path | None = Field(None, description="Folder of ImageNet-C's photographs of frost. Default: synthetic frost.")
     imagenet_c: Path | None = Field(None, description="Folder of the published ImageNet-C, used instead.")
 
 
