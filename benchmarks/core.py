@@ -1,12 +1,12 @@
-"""Speed and memory of the core as ratios within one run; `models.py` does the same for whole models.
+"""Speed and memory of the attention functions relative to baselines; `models.py` measures whole models.
 
     make bench                                         print the tables
-    .venv/bin/python benchmarks/core.py --write        and keep them in docs/benchmarks.md
+    .venv/bin/python benchmarks/core.py --write        also write them to docs/benchmarks.md
 
-Times: the candidates of a row take turns, round after round; a ratio is the median over rounds of the
-candidate's time over the baseline's in the same round, with its quartiles. Each comparison has a process
-of its own. Memory: the growth of the process's peak over one forward and backward, in a process of its own
-whose allocator gives freed tensors back at once, so that the peak is what was in use.
+Times: each round runs every candidate once; a ratio is the median over rounds of the candidate's time divided by
+the baseline's time in the same round, with quartiles. Each comparison runs in a separate process.
+Memory: increase of the process's peak memory during one forward and backward pass, in a separate process whose
+allocator returns freed tensors to the system at once, so that the peak is the memory in use.
 """
 
 import argparse
@@ -36,7 +36,7 @@ sdpa = F.scaled_dot_product_attention
 
 
 def explicit(k: torch.Tensor, v: torch.Tensor, lam: float = 4.0) -> torch.Tensor:
-    """Preset "paper" as one would first write it, every N×N matrix made."""
+    """Preset "paper", written with explicit N×N matrices."""
     tau = 4 * lam * k.abs().mean((-2, -1), keepdim=True)
     low_rank = dual = torch.zeros_like(k)
     for _ in range(ITERATIONS):
@@ -54,7 +54,7 @@ def backward(function: Callable[..., torch.Tensor], k: torch.Tensor, v: torch.Te
 
 
 def candidates(kind: str, shape: tuple[int, ...]) -> dict[str, Callable[[], object]]:
-    """The first one is the baseline."""
+    """Functions to compare; the first is the baseline."""
     random = torch.Generator().manual_seed(0)
     k, v = (torch.randn(shape, generator=random) for _ in range(2))
 
@@ -110,17 +110,17 @@ def compare(functions: dict[str, Callable[[], object]], rounds: int) -> dict[str
 
 
 def peak(n: int, tokens: int, recompute: bool) -> float:
-    """MiB by which the peak of one forward and backward exceeds what was there before."""
+    """Increase of the peak memory in one forward and backward pass, in MiB."""
     k, v = (torch.randn(4, 4, tokens, 64, requires_grad=True) for _ in range(2))
     run = partial(pa.rpc_attention, pursuit=Pursuit(n), recompute=recompute)
-    backward(run, k[:1, :1, :64], v[:1, :1, :64])  # what a first call imports is not its memory
+    backward(run, k[:1, :1, :64], v[:1, :1, :64])  # excludes the memory of lazy imports
     before = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
     run(k, v).sum().backward()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10 - before
 
 
 def child(*arguments: object) -> object:
-    """Run one measurement of this file in a process of its own."""
+    """Run one measurement of this file in a separate process."""
     command = [sys.executable, __file__, "--one", json.dumps(arguments)]
     environment = os.environ | ({"MALLOC_MMAP_THRESHOLD_": "65536"} if arguments[0] == "peak" else {})
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout)
@@ -149,13 +149,13 @@ def markdown(title: str, heads: list[str], rows: list[list[str]]) -> list[str]:
 
 
 def write(name: str, title: str, command: str, lines: list[str]) -> None:
-    """Keep tables in docs/, with the command and the machine that made them."""
+    """Write tables to docs/, with the command and the machine that made them."""
     head = [
         title,
         "",
         f"Made by `python benchmarks/{command}` on {datetime.date.today()}: "
         f"torch {torch.__version__}, {torch.get_num_threads()} threads, {platform.machine()}, no GPU. "
-        "Median (quartiles) of the ratios of all rounds; inputs are Gaussian with seed 0.",
+        "Ratios: median (quartiles) over all rounds; inputs are Gaussian with seed 0.",
         "",
     ]
     path = Path(__file__).parents[1] / "docs" / name
@@ -169,8 +169,8 @@ def tables(rounds: int) -> list[str]:
         lines.extend(markdown(title, heads, rows))
 
     for kind, title, bound in (
-        ("forward", f"Forward, n = {ITERATIONS}, over four fused passes", "1.15"),
-        ("backward", f"Forward and backward, n = {ITERATIONS}, over four fused ones", "1.3"),
+        ("forward", f"Forward, n = {ITERATIONS}: time relative to four fused passes", "1.15"),
+        ("backward", f"Forward and backward, n = {ITERATIONS}: time relative to four fused passes", "1.3"),
     ):
         found = {shape: child(kind, shape, rounds) for shape in SHAPES}
         names = list(found[SHAPES[0]])[1:]
@@ -178,13 +178,11 @@ def tables(rounds: int) -> list[str]:
             [name, *(cell(found[shape][name]) for shape in SHAPES), "–" if "recompute" in name else f"≤ {bound}"]
             for name in names
         ]
-        table(title, ["preset", *map(str, SHAPES), "aim"], rows)
+        table(title, ["preset", *map(str, SHAPES), "target"], rows)
 
     found = {shape: child("explicit", shape, rounds) for shape in SHAPES}
     rows = [["explicit N×N", *(cell(found[shape]["explicit N×N"]) for shape in SHAPES), "≥ 2.5"]]
-    table(
-        "The same algorithm with explicit matrices, forward, over the fast path", ["", *map(str, SHAPES), "aim"], rows
-    )
+    table("Forward with explicit N×N matrices: time relative to the fast path", ["", *map(str, SHAPES), "target"], rows)
 
     sizes = {key: [child("peak", *key)] for key in
              ((4, 1024, False), (4, 4096, False), (2, 2048, False), (6, 2048, False), (2, 2048, True),
@@ -197,29 +195,36 @@ def tables(rounds: int) -> list[str]:
         ("the same, recompute=True", (2, 2048, True), (6, 2048, True), "≤ 1.3"),
     ):
         rows.append([name, f"{mid[small]:.0f}", f"{mid[large]:.0f}", f"{mid[large] / mid[small]:.2f}", aim])
-    table("Peak memory of forward and backward, (4, 4, N, 64), MiB", ["", "from", "to", "ratio", "aim"], rows)
+    table(
+        "Peak memory of forward and backward in MiB, shape (4, 4, N, 64)", ["", "from", "to", "ratio", "target"], rows
+    )
 
     ratios = child("kernel_pca")["scikit-learn, looped"]
     spread = f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"
     rows = [["36 heads × 16 images, N = 197, D = 64, 64 components", spread, "≥ 1.8"]]
-    table("scikit-learn's KernelPCA in a loop, over ours batched", ["", "ratio (range of 3)", "aim"], rows)
+    table(
+        "A loop over scikit-learn's KernelPCA: time relative to the batched `pa.KernelPCA`",
+        ["", "ratio (range of 3)", "target"],
+        rows,
+    )
     return lines
 
 
 REMARKS = """## Remarks
 
-- At N = 197 a pass takes 5 ms and memory traffic is the rest: the forward is at its aim, a few percent above or
-  below it from run to run.
-- At N = 197 the explicit version's time follows the page faults of its 7 MiB matrices, which differ from process to
-  process: with 16,000 to 18,000 a call it took 2.5 to 2.95 times the fast path's time, with 2,700 1.65 times. Runs
-  of this benchmark gave 1.4 to 2.7. The aim of 2.5 is met at N = 1025 and not reliably at N = 197.
-- `recompute=True` trades time for memory that hardly grows with n: less than the default at n = 6, more at n = 2."""
+- At N = 197 a pass takes 5 ms, and the additional time is memory traffic. The forward ratio is a few percent above or
+  below its target, depending on the run.
+- At N = 197 the time of the explicit version depends on the number of page faults for its 7 MiB matrices, which differs
+  between processes: 2.5 to 2.95 times the fast path's time with 16,000 to 18,000 page faults per call, 1.65 times with
+  2,700. Runs of this benchmark gave 1.4 to 2.7. The target of 2.5 is met at N = 1025, but not reliably at N = 197.
+- `recompute=True` takes more time, and its memory hardly grows with n: less than the default at n = 6, more at n =
+  2."""
 
 
 def arguments(description: str | None, rounds: int) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=rounds, help=f"rounds of each comparison (default {rounds})")
-    parser.add_argument("--write", action="store_true", help="keep the tables in docs/")
+    parser.add_argument("--write", action="store_true", help="write the tables to docs/")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     return parser.parse_args()
 

@@ -1,11 +1,11 @@
-"""Our fifteen corruptions against imagecorruptions-imaug on real images: how alike, how fast, and a sheet to look at.
+"""Our fifteen corruptions compared with imagecorruptions-imaug: pixels, accuracy, speed, and a figure.
 
     PRINCIPAL_DATA=/path/to/data .venv/bin/python benchmarks/corruptions.py --write
 
 The folder holds `imagenet-val-2000` (columns image and label, 224×224), `deit-tiny` (timm's weights as safetensors) and
-`frost` (ImageNet-C's six textures). The other library is not among this project's dependencies (it needs numba and
-OpenCV with its X11 libraries): pip install imagecorruptions-imaug==1.1.5 first. What is measured stays in
-runs/corruptions, so a killed run goes on; about an hour on two cores.
+`frost` (ImageNet-C's six textures). The other library is not a dependency of this project, because it needs numba and
+OpenCV with its X11 libraries; first run `pip install imagecorruptions-imaug==1.1.5`. Measurements are kept in
+runs/corruptions, so that a run resumes after an interruption; about an hour on two cores.
 """
 
 import argparse
@@ -33,8 +33,8 @@ from principal_attention.vision.data import open_split
 
 OUT, DOCS = Path("runs/corruptions"), Path(__file__).parents[1] / "docs"
 DETERMINISTIC = ("defocus_blur", "zoom_blur", "brightness", "contrast", "pixelate", "jpeg_compression")
-ALIKE, ACCURACY, BATCH, SEVERITY = 100, 1000, 64, 3  # images compared, classified and timed; severity of the classified
-MORE = {"frost": 500, "fog": 500}  # images compared where a single draw decides the whole picture
+ALIKE, ACCURACY, BATCH, SEVERITY = 100, 1000, 64, 3  # images compared, classified, timed; severity of the latter two
+MORE = {"frost": 500, "fog": 500}  # images compared where one random draw affects the whole image
 
 
 def theirs(job: tuple[np.ndarray, int, str, int]) -> np.ndarray:
@@ -50,7 +50,7 @@ def levels(images: torch.Tensor) -> np.ndarray:
 
 
 def compare(images: torch.Tensor, textures, pool) -> None:
-    """Grey levels apart on average; for random kinds, Kolmogorov and Smirnov's test of means and spreads."""
+    """Mean absolute difference in grey levels, and Kolmogorov-Smirnov tests of the means and spreads of the changes."""
     for name in CORRUPTIONS:
         for severity in SEVERITIES:
             if done("alike", name, severity):
@@ -70,7 +70,7 @@ def compare(images: torch.Tensor, textures, pool) -> None:
 
 
 def classify(subject: ImageSubject, images: Images, textures, pool) -> None:
-    """Top-1 of DeiT-tiny under ours and theirs, on the same images."""
+    """Top-1 of DeiT-tiny with the corruptions of both libraries, on the same images."""
     for name in CORRUPTIONS:
         if done("accuracy", name, SEVERITY):
             continue
@@ -90,13 +90,13 @@ def classify(subject: ImageSubject, images: Images, textures, pool) -> None:
 
 
 def race(images: torch.Tensor, textures, pool) -> None:
-    """Seconds for a batch of 64 at severity 3: ours in one process on all cores, theirs in one and in two processes."""
+    """Seconds per batch: ours in one process with all cores, the other library in one and in two processes."""
     pixels = levels(images)
     for name in CORRUPTIONS:
         if done("speed", name, SEVERITY):
             continue
         rounds = []
-        for _ in range(4):  # the first warms up
+        for _ in range(4):  # the first round is a warm-up
             spent = []
             jobs = [(image, SEVERITY, name, i) for i, image in enumerate(pixels)]
             for run in (
@@ -113,7 +113,7 @@ def race(images: torch.Tensor, textures, pool) -> None:
 
 
 def sheet(path: Path) -> None:
-    """All fifteen at five severities on scikit-learn's photograph of the Summer Palace (not on the data's images)."""
+    """Figure of all corruptions at all severities, on scikit-learn's `china.jpg` instead of the evaluation images."""
     from PIL import Image, ImageDraw
     from sklearn.datasets import load_sample_image
 
@@ -168,7 +168,7 @@ def report() -> str:
         )
     means = [np.mean([x[key] for x in classified.values()]) for key in ("ours", "theirs")]
     accuracy.append(["mean", *(f"{100 * v:.1f}" for v in means), f"{100 * (means[0] - means[1]):+.1f}"])
-    speed = [["", "ours, ms an image", "theirs, one process", "theirs, two processes"]]
+    speed = [["", "ours, ms per image", "theirs, one process", "theirs, two processes"]]
     timed = {x["name"]: x for x in found if x["what"] == "speed"}
     for name in CORRUPTIONS:
         speed.append([name, *(f"{1e3 * timed[name][key] / BATCH:.1f}" for key in ("ours", "one", "two"))])
@@ -182,30 +182,31 @@ def report() -> str:
     )  # fmt: skip
 
 
-TEXT = """# The fifteen corruptions against imagecorruptions-imaug
+TEXT = """# The fifteen corruptions compared with imagecorruptions-imaug
 
-`PRINCIPAL_DATA=… python benchmarks/corruptions.py --write`, {today}, torch {torch}, {cores} cores; the same
-photographs of frost in both.
+`PRINCIPAL_DATA=… python benchmarks/corruptions.py --write`, {today}, torch {torch}, {cores} cores. *ours* is this
+package, *theirs* is imagecorruptions-imaug; both use the same photographs of frost.
 
-![All fifteen at five severities, with the frost that is made when no photographs are given](../corruptions.png)
+![All fifteen corruptions at five severities, with synthetic frost](../corruptions.png)
 
 (The photograph is scikit-learn's `china.jpg`, by danielbuechele, CC BY 2.0.)
 
-## The deterministic kinds
+## Deterministic corruptions
 
-Grey levels (of 255) between ours and theirs, mean over {n} ImageNet images:
+Mean absolute difference between ours and theirs in grey levels (of 255), over {n} ImageNet images:
 
 {same}
 
-## The random kinds
+## Random corruptions
 
-Each draws its own noise, so images are compared by their mean change and its spread over the pixels, in grey levels, at
-severities 1 to 5; p is Kolmogorov and Smirnov's, that the {n} means (spreads) of ours and of theirs have one law
-({more} for frost and fog, where one draw decides the whole picture).
+The libraries draw different random numbers, so the change of each image is compared by its mean and its standard
+deviation (*spread*) over the pixels, in grey levels, at severities 1 to 5. p is that of the Kolmogorov-Smirnov test
+that the {n} means (spreads) of both libraries have the same distribution; {more} images for frost and fog, where one
+draw affects the whole image.
 
 {random}
 
-## What a model makes of them
+## Accuracy of a model
 
 Top-1 of DeiT-tiny in %, severity 3, the same {m} images:
 
@@ -213,8 +214,8 @@ Top-1 of DeiT-tiny in %, severity 3, the same {m} images:
 
 ## Speed
 
-Batches of {batch} images of 224×224 at severity 3, both libraries in turn, median of three. Theirs takes {ratios}
-times as long as ours, in one process and in two.
+Batches of {batch} images of 224×224 at severity 3, median of three rounds. Theirs takes {ratios} times as long as
+ours, in one process and in two.
 
 {speed}
 """
@@ -223,11 +224,11 @@ times as long as ours, in one process and in two.
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--write", action="store_true", help="keep docs/results/corruptions.md and docs/corruptions.png"
+        "--write", action="store_true", help="write docs/results/corruptions.md and docs/corruptions.png"
     )
     write = parser.parse_args().write
     if "PRINCIPAL_DATA" not in os.environ:
-        sys.exit("PRINCIPAL_DATA does not say where the data are; see the top of this file")
+        sys.exit("PRINCIPAL_DATA is not set; expected the folder described at the top of this file")
     data = Path(os.environ["PRINCIPAL_DATA"])
     subject = ImageSubject(f"timm:deit_tiny_patch16_224@{data / 'deit-tiny'}")
     images = Images(open_split(str(data / "imagenet-val-2000")), subject.view, None)

@@ -1,12 +1,12 @@
-"""Which readings of RPC-Attention can be dropped into a trained model? DeiT-tiny and MiniLM, no training.
+"""RPC-Attention in trained models without training: all presets in DeiT-tiny and MiniLM.
 
     PRINCIPAL_DATA=/path/to/data .venv/bin/python benchmarks/drop_in.py            measure, print
-    PRINCIPAL_DATA=/path/to/data .venv/bin/python benchmarks/drop_in.py --write    and keep docs/results/drop-in.md
+    PRINCIPAL_DATA=/path/to/data .venv/bin/python benchmarks/drop_in.py --write    also write docs/results/drop-in.md
 
 The folder holds `deit-tiny/model.safetensors` (timm's deit_tiny_patch16_224), `imagenet-val-2000/*.parquet` (columns
-image and label, 224×224), `minilm-l6` (all-MiniLM-L6-v2) and `sst2/validation.parquet` (column sentence). Each setting
-is one line of runs/drop-in/records.jsonl as soon as it is measured; a killed run goes on from there. Between one and
-two hours on two cores.
+image and label, 224×224), `minilm-l6` (all-MiniLM-L6-v2) and `sst2/validation.parquet` (column sentence). Each
+measurement is appended to runs/drop-in/records.jsonl, from which a run resumes after an interruption. Between one
+and two hours on two cores.
 """
 
 import argparse
@@ -30,13 +30,13 @@ RECORDS = Path("runs/drop-in/records.jsonl")
 ITERATIONS, LAMS, LAYERS = (1, 2, 4, 6), (0.25, 1.0, 4.0), ("first", "all")
 SIGMA = 0.18  # Gaussian noise of ImageNet-C, severity 3, on pixels in [0, 1]
 NOISES = 3  # draws for the chosen settings
-SENTENCES = 128  # of SST-2's validation split
+SENTENCES = 128  # sentences of SST-2's validation split
 Setting = tuple[str, int, float, str]  # preset, iterations, lam, layers
 UNTOUCHED: Setting = ("untouched", 0, math.inf, "first")
 
 
 def load(folder: Path) -> tuple[torch.nn.Module, Tensor, Tensor]:
-    """The model with its normaliser inside, the images as bytes (N, 3, 224, 224), and their labels."""
+    """The model, the images as bytes (N, 3, 224, 224), and their labels, sorted by label."""
     import timm
     from datasets import Image, load_dataset
     from PIL import Image as Pictures
@@ -54,19 +54,19 @@ def load(folder: Path) -> tuple[torch.nn.Module, Tensor, Tensor]:
 
 
 def subset(labels: Tensor) -> Tensor:
-    """The stratified 500: one image of every second class. The images are sorted by class, two of each."""
+    """Numbers of 500 images, one of every second class; the images are sorted by class, two per class."""
     return torch.arange(0, len(labels), 4)
 
 
 def noisy(image: Tensor, number: int, seed: int) -> Tensor:
-    """Noise from the seed and an image's own number, whatever the batch."""
+    """The image with noise that depends only on the seed and the image's number."""
     random = torch.Generator().manual_seed(seed * 1_000_003 + number)
     return (image + SIGMA * torch.randn(image.shape, generator=random)).clamp(0, 1)
 
 
 @torch.no_grad()
 def correct(model: torch.nn.Module, images: Tensor, labels: Tensor, chosen: Tensor, case: str, seed: int) -> str:
-    """One character an image, 1 where the model is right."""
+    """One character per image: 1 if the answer is correct, else 0."""
     mean, std = (torch.tensor(model.pretrained_cfg[name])[:, None, None] for name in ("mean", "std"))
     hits = []
     for part in chosen.split(50):
@@ -78,7 +78,7 @@ def correct(model: torch.nn.Module, images: Tensor, labels: Tensor, chosen: Tens
 
 
 class Records:
-    """One line a measurement; what is there is not measured again."""
+    """File with one line per measurement; existing measurements are not repeated."""
 
     def __init__(self, path: Path):
         self.path, self.found = path, {}
@@ -86,7 +86,7 @@ class Records:
             for line in path.read_text(encoding="utf-8").splitlines():
                 try:
                     record = json.loads(line)
-                except json.JSONDecodeError:  # the line that a kill cut short
+                except json.JSONDecodeError:  # a line that was only partly written
                     continue
                 self.found[self.key(record)] = record
 
@@ -147,7 +147,7 @@ def difference(hits: Tensor, plain: Tensor) -> tuple[float, float]:
 
 
 def cell(clean: Tensor, noise: Tensor, plain: dict[str, Tensor]) -> str:
-    """Accuracies, starred where the paired difference to the untouched model exceeds two standard errors."""
+    """Accuracies with a star if the paired difference to the original model exceeds two standard errors."""
     texts = []
     for hits, case in ((clean, "clean"), (noise, "gaussian_noise")):
         gap, error = difference(hits, plain[case])
@@ -162,7 +162,7 @@ def report(sweep: Sweep) -> list[str]:
     rest[few] = False
     plain = {case: sweep.hits(UNTOUCHED, case, few) for case in cases}
     got = {s: {case: sweep.hits(s, case, few) for case in cases} for s in settings()}
-    lines = [f"Untouched on the 500: {percent(plain['clean'])} / {percent(plain['gaussian_noise'])}.", ""]
+    lines = [f"Original model: {percent(plain['clean'])} / {percent(plain['gaussian_noise'])}.", ""]
     for layers in LAYERS:
         where = "the first layer" if layers == "first" else "all twelve layers"
         lines += [
@@ -177,9 +177,9 @@ def report(sweep: Sweep) -> list[str]:
                 lines.append(f"| {preset} | {n} | " + " | ".join(cells) + " |")
         lines.append("")
 
-    lines += ["## The best of each preset on all 2,000", ""]
+    lines += ["## Best setting of each preset, on all 2,000 images", ""]
     lines += [
-        "| setting | clean | noise | difference, clean | difference, noise | on the 1,500 not chosen on |",
+        "| setting | clean | noise | difference, clean | difference, noise | on the 1,500 images outside the subset |",
         "|---" * 6 + "|",
     ]
     best = [
@@ -213,41 +213,45 @@ def report(sweep: Sweep) -> list[str]:
     return lines
 
 
-HEAD = f"""# RPC-Attention dropped into a trained model, without training
+HEAD = f"""# RPC-Attention in a trained model, without training
 
 DeiT-tiny (timm's `deit_tiny_patch16_224`) on ImageNet validation images, top-1 in percent, clean / with Gaussian noise
 (standard deviation {SIGMA} on pixels in [0, 1], clipped; ImageNet-C's severity 3). `pa.robustify` in the form `query`,
-no weight changed. Made by `python benchmarks/drop_in.py --write` on {{date}}, float32 on CPU.
+weights unchanged. Made by `python benchmarks/drop_in.py --write` on {{date}}, float32 on CPU.
 
-## The settings, on a stratified 500
+## All settings, on a stratified subset of 500
 
-One image of every second class; noise drawn once, with seed 0, the same for every setting. A standard error is about 2
-points; a star marks a paired difference to the untouched model of more than two of its own standard errors. Where n = 1
-there is no pursuit, only keys clipped at the threshold, so `paper`, `admm` and `cleaned` are one function.
+The subset has one image of every second class; the noise is drawn once, with seed 0, the same for every setting. The
+standard error is about 2 points. A star marks a paired difference to the original model of more than two standard
+errors of the difference. With n = 1 there is no pursuit: keys are only clipped at the threshold, so `paper`, `admm`
+and `cleaned` are the same function.
 """
 MINILM = f"""## MiniLM: sentence embeddings
 
-all-MiniLM-L6-v2 with RPC-Attention in its first layer: cosine to its own embeddings of {SENTENCES} sentences of SST-2,
-mean ± standard deviation over sentences; and the largest difference, relative to the largest entry, between sentences
-embedded in padded batches of 32 and one by one, in float32 (the tests hold it to 1e-6 in float64)."""
-REMARKS = """## What it says
+all-MiniLM-L6-v2 with RPC-Attention in its first layer: cosine to the original embeddings of {SENTENCES} sentences of
+SST-2, mean ± standard deviation over sentences. The last column is the largest difference between embeddings
+computed in padded batches of 32 and one by one, relative to the largest entry, in float32 (the tests allow 1e-6 in
+float64)."""
+REMARKS = """## Conclusions
 
-- `cleaned` can be dropped in. At λ = 4 its threshold, 16·mean|K|, changes not one answer. At λ = 1 and n > 1 a few
-  answers change and none of the accuracies differs by two standard errors, in one layer or in twelve; on the 2,000 the
-  best of them is at -0.1 ± 0.4 clean and -0.4 ± 0.2 under noise. At λ = 0.25 it takes away what the model needs.
-- `admm` can stand in the first layer at λ = 1, for 1.6 ± 0.5 points on clean images; in all layers it cannot.
-- `paper` and `authors` need fine-tuning, or training from the start: with n > 1 even their best settings lose 4 points
-  clean and 9 under noise in the first layer, and in all layers nothing is left. What the paper trains with, λ = 4 and
-  n = 4 to 6 in the first layer, gives 19 to 34% here.
-- Nothing makes this model more robust to this noise without training. The best, `admm` at λ = 1, is ahead by
-  0.8 ± 0.5 points, less than two standard errors, and pays more on clean images.
-- MiniLM agrees on `cleaned` (cosines near 1) and on `paper` and `authors`, whose embeddings have little to do with the
-  model's own at n ≥ 4; it bears `admm` better.
+- `cleaned` needs no training. With λ = 4 its threshold, 16·mean|K|, changes no answer. With λ = 1 and n > 1 a few
+  answers change, and no accuracy differs by two standard errors, in one layer or in twelve; on the 2,000 images the
+  best setting differs by -0.1 ± 0.4 points clean and -0.4 ± 0.2 under noise. With λ = 0.25 it removes information
+  that the model needs.
+- `admm` is usable in the first layer with λ = 1, at a cost of 1.6 ± 0.5 points on clean images; in all layers it is
+  not.
+- `paper` and `authors` need fine-tuning, or training from scratch: with n > 1 even their best settings lose 4 points
+  clean and 9 under noise in the first layer; in all layers accuracy falls to about zero. The paper's training
+  setting, λ = 4 and n = 4 to 6 in the first layer, has an accuracy of 19 to 34% here.
+- No setting makes this model more robust to this noise without training. The best, `admm` with λ = 1, gains 0.8 ±
+  0.5 points, less than two standard errors, and loses more on clean images.
+- MiniLM gives the same result for `cleaned` (cosines near 1), and for `paper` and `authors`, whose embeddings at n ≥
+  4 are nearly unrelated to the original ones; `admm` changes its embeddings little.
 """
 
 
 class Sentences:
-    """MiniLM's sentence embeddings with RPC-Attention in its first layer, against its own."""
+    """MiniLM's sentence embeddings with RPC-Attention in the first layer, compared with the original ones."""
 
     def __init__(self, folder: Path, records: Records):
         from datasets import load_dataset
@@ -260,7 +264,7 @@ class Sentences:
 
     @torch.no_grad()
     def embed(self, batch: int) -> Tensor:
-        """The mean over a sentence's tokens, sentences padded to the longest of their batch."""
+        """Mean of each sentence's token embeddings; sentences are padded to the longest of their batch."""
         parts = []
         for start in range(0, len(self.sentences), batch):
             given = self.tokenizer(self.sentences[start : start + batch], padding=True, return_tensors="pt")
@@ -288,7 +292,7 @@ class Sentences:
 
     def report(self) -> list[str]:
         heads = " | ".join(f"λ = {lam:g}" for lam in LAMS)
-        lines = [f"| preset | n | {heads} | padded against alone |", "|---" * 6 + "|"]
+        lines = [f"| preset | n | {heads} | padding difference |", "|---" * 6 + "|"]
         for preset in pa.PRESETS:
             for n in ITERATIONS:
                 got = [self.measure((preset, n, lam, "first")) for lam in LAMS]
@@ -300,12 +304,12 @@ class Sentences:
 
 def name(setting: Setting) -> str:
     preset, n, lam, layers = setting
-    return preset if setting == UNTOUCHED else f"{preset}, n = {n}, λ = {lam:g}, {layers}"
+    return "original model" if setting == UNTOUCHED else f"{preset}, n = {n}, λ = {lam:g}, {layers}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="keep the tables in docs/results/drop-in.md")
+    parser.add_argument("--write", action="store_true", help="write the tables to docs/results/drop-in.md")
     options = parser.parse_args()
     folder = os.environ.get("PRINCIPAL_DATA", "")
     needed = ("deit-tiny", "imagenet-val-2000", "minilm-l6", "sst2")

@@ -1,11 +1,11 @@
-"""Is trained attention kernel PCA? DeiT-tiny, MiniLM, and the CIFAR-10 models over their training.
+"""How far is trained attention from kernel PCA? DeiT-tiny, MiniLM, and the CIFAR-10 models during training.
 
     PRINCIPAL_DATA=/path/to/data .venv/bin/python benchmarks/kernel_pca.py models --write
     PRINCIPAL_DATA=/path/to/data .venv/bin/python benchmarks/kernel_pca.py training --write
     PRINCIPAL_DATA=/path/to/data .venv/bin/python benchmarks/kernel_pca.py speed --write
 
-The folder holds `imagenet-val-2000`, `deit-tiny`, `minilm-l6`, `sst2` and `cifar10`. Each part writes its own piece of
-docs/results/kernel-pca.md, and goes on where it was when it was killed.
+The folder holds `imagenet-val-2000`, `deit-tiny`, `minilm-l6`, `sst2` and `cifar10`. Each part writes one section of
+docs/results/kernel-pca.md and resumes after an interruption.
 """
 
 import argparse
@@ -108,11 +108,11 @@ def training(data: Path) -> Lines:
                 f"{change.mean:+.3f} ({change.low:+.3f} to {change.high:+.3f})", told,
             ])  # fmt: skip
     return [
-        "## Over the training", "", stamp("training", *folders), "",
+        "## During training", "", stamp("training", *folders), "",
         "The CIFAR-10 recipes with `track=kernel_pca`, 3 seeds: 16 held-out images, all heads, before training and",
-        "after each epoch. The paper's Figure 1 shows the second panel's quantity falling, for ViT-tiny on",
-        "ImageNet.", "",
-        for_markdown(rows), "", f"![kernel PCA over the epochs]({picture.name})", "",
+        "after each epoch. The paper's Figure 1 shows `log_j_proj_authors`, the quantity of the second panel, falling",
+        "for ViT-tiny on ImageNet.", "",
+        for_markdown(rows), "", f"![kernel PCA measures after each epoch]({picture.name})", "",
     ]  # fmt: skip
 
 
@@ -152,10 +152,9 @@ def speed(data: Path) -> Lines:
     ratios = [b / a for a, b in zip(ours, theirs, strict=True)]
     return [
         "## Speed", "", stamp("speed", OUT / "speed"), "",
-        f"100 images through DeiT-tiny's 36 heads, loading and the page included: {minutes:.1f} minutes. The",
-        f"eigenproblems of 4 images' heads, ours against a loop over scikit-learn's KernelPCA: "
-        f"{statistics.median(ratios):.1f}× "
-        f"({min(ratios):.1f} to {max(ratios):.1f} over 5 rounds).", "",
+        f"`principal analyze` of 100 images with DeiT-tiny (36 heads), including loading and the report: {minutes:.1f}",
+        "minutes. Eigenproblems of all heads for 4 images, speed relative to a loop over scikit-learn's KernelPCA:",
+        f"{statistics.median(ratios):.1f}× ({min(ratios):.1f} to {max(ratios):.1f} over 5 rounds).", "",
     ]  # fmt: skip
 
 
@@ -165,10 +164,10 @@ PARTS = {"models": models, "training": training, "speed": speed}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kind", choices=PARTS)
-    parser.add_argument("--write", action="store_true", help="keep the piece in docs/results/kernel-pca.md")
+    parser.add_argument("--write", action="store_true", help="write the section to docs/results/kernel-pca.md")
     arguments = parser.parse_args()
     if "PRINCIPAL_DATA" not in os.environ:
-        sys.exit("PRINCIPAL_DATA does not say where the data are; see the top of this file")
+        sys.exit("PRINCIPAL_DATA is not set; expected the folder described at the top of this file")
     lines = PARTS[arguments.kind](Path(os.environ["PRINCIPAL_DATA"]))
     print("\n".join(lines))
     if arguments.write:

@@ -1,4 +1,4 @@
-"""Language models with and without RPC-Attention: perplexity, fine-tuning, swapped words, and what they cost.
+"""Language models with and without RPC-Attention: perplexity, fine-tuning, swapped words, and speed.
 
     PRINCIPAL_DATA=/path/to/data .venv/bin/python benchmarks/language.py lm --write
     PRINCIPAL_DATA=/path/to/data .venv/bin/python benchmarks/language.py minilm --write
@@ -7,8 +7,8 @@
     PRINCIPAL_DATA=/path/to/data .venv/bin/python benchmarks/language.py sst5 --write
     .venv/bin/python benchmarks/language.py speed --write
 
-The folder holds `wikitext-103`, `sst2`, `imdb-5k`, `sst5` and `minilm-l6`. Each part writes its own piece of
-docs/results/language.md, and goes on where it was when it was killed.
+The folder holds `wikitext-103`, `sst2`, `imdb-5k`, `sst5` and `minilm-l6`. Each part writes one section of
+docs/results/language.md and resumes after an interruption.
 """
 
 import argparse
@@ -56,10 +56,10 @@ LAST = {"LM": ("gpt", ""), "RPC-LM": ("gpt", "rpc_")}
 SOURCES = {"sst2": "sst2", "imdb": "imdb-5k", "sst5": "sst5"}
 SENTENCES = "data.limit=10000"
 Lines = list[str]
-Found = dict[str, dict[str, list[float]]]  # model → column → a value a seed
+Found = dict[str, dict[str, list[float]]]  # model → column → one value per seed
 
 
-READ: set[Path] = set()  # records that the piece at hand is made of
+READ: set[Path] = set()  # record files that the section is made from
 
 
 def principal(*words: object) -> None:
@@ -103,7 +103,7 @@ def wrapped(text: str) -> str:
 
 
 def compared(found: Found, against: Callable[[str], str | None], scale: float) -> Lines:
-    """Two tables, a row a model: mean ± deviation over the seeds, and the paired difference to its own baseline."""
+    """Tables with one row per model: mean ± deviation over seeds, and paired difference to the model's baseline."""
     columns = list(next(iter(found.values())))
     values: Rows = [["model", *columns]]
     differences: Rows = [["difference", *columns]]
@@ -140,20 +140,21 @@ def lm(data: Path) -> Lines:
     unknown = value(out, "unknown_share", suite="perplexity")
     return [
         "## Language models", "", stamp("lm"), "",
-        wrapped(f"""The small recipes `wikitext_small/…` (4 layers of 128, RPC-Attention in the first, n = 4, λ = 4,
-            preset `paper`) on the first 0.55 million tokens of WikiText-103. Perplexity in sliding windows of
-            128 tokens, stride {STRIDE} (the paper's stride is 1), over the whole validation and test texts;
-            swapped: 1.5% of the words are "AAA", in inputs and targets. {100 * unknown:.0f}% of the test text
-            is `<unk>`, so the numbers compare with nothing but each other. Mean ± standard deviation over
-            seeds; differences to Symlm of the same seed with Student's 95% interval. Lower is better."""), "",
+        wrapped(f"""Recipes `wikitext_small/…` (4 layers of width 128, RPC-Attention in the first layer, n = 4, λ = 4,
+            preset `paper`), trained on the first 0.55 million tokens of WikiText-103. Perplexity in sliding windows
+            of 128 tokens with stride {STRIDE} (the paper's stride is 1), over the whole validation and test texts;
+            swapped: 1.5% of the words are replaced by "AAA", in inputs and targets. {100 * unknown:.0f}% of the test
+            tokens are `<unk>`, so the numbers cannot be compared with other publications. Mean ± standard deviation
+            over seeds; differences to Symlm of the same seed with Student's 95% interval. Lower is better."""), "",
         *compared(found, lambda name: None if name == "Symlm" else "Symlm", 1.0),
-        wrapped("""With the global mu every token of a window sees later ones through mu, in training those it is asked
-            to predict among them; here the last one of a window is spared that, and those before it are not."""), "",
+        wrapped("""With the global mu, every token of a window depends on later tokens through mu; in training these
+            include the token to predict. In this evaluation only the last token of each window is predicted without
+            later tokens in mu."""), "",
     ]  # fmt: skip
 
 
 def finetuned(folder: Path, held: str, test: bool = False) -> dict[str, float]:
-    """Accuracy of a finished classifier on every split there is, and on the last of them with words swapped."""
+    """Accuracy of a finished classifier on every split, and on the last split with words swapped."""
     splits = {"train": "train", "validation": held} | ({"test": "test"} if test else {})
     found = {name: value(folder, "top1", case=split) for name, split in splits.items()}
     last, split = list(splits.items())[-1]
@@ -173,22 +174,22 @@ def minilm(data: Path) -> Lines:
                 found[name].setdefault(column, []).append(x)
     return [
         "## MiniLM on SST-2", "", stamp("minilm"), "",
-        wrapped("""all-MiniLM-L6 fine-tuned for 2 epochs on 10,000 sentences (recipe `text/encoder`), measured on the
-            872 validation sentences, clean and with words swapped (1.5%, so one word of each sentence).
-            RPC-Attention is put into all layers before: preset `paper` with n = 2 and λ = 3, or `cleaned` with
-            n = 4 and λ = 0.5. Top-1 in %, mean ± standard deviation over seeds; differences to MiniLM of the same
-            seed in points with Student's 95% interval."""), "",
+        wrapped("""all-MiniLM-L6 fine-tuned for 2 epochs on 10,000 sentences (recipe `text/encoder`), evaluated on the
+            872 validation sentences, clean and with words swapped (1.5%, in effect one word per sentence).
+            RPC-Attention is added to all layers before fine-tuning: preset `paper` with n = 2 and λ = 3, or `cleaned`
+            with n = 4 and λ = 0.5. Top-1 in %, mean ± standard deviation over seeds; differences to MiniLM of the
+            same seed in points with Student's 95% interval."""), "",
         *compared(found, lambda name: None if name == "MiniLM" else "MiniLM", 100.0),
     ]  # fmt: skip
 
 
 def without(name: str) -> str | None:
-    """The same model without RPC-Attention."""
+    """Name of the same model without RPC-Attention."""
     return name.removeprefix("RPC-") if name.startswith("RPC-") else None
 
 
 def classified(data: Path, task: str, models: dict[str, tuple[str, str]], **splits: Any) -> Lines:
-    """The small language models, pretrained, then fine-tuned with and without RPC-Attention."""
+    """Results of small language models, pretrained, then fine-tuned with and without RPC-Attention."""
     found: Found = {name: {} for name in models}
     for seed in SEEDS:
         for name, (pretrained, rpc) in models.items():
@@ -201,7 +202,7 @@ def classified(data: Path, task: str, models: dict[str, tuple[str, str]], **spli
             for column, x in finetuned(run, **splits).items():
                 found[name].setdefault(column, []).append(x)
     return [
-        wrapped(f"""Recipes `text_small/{task}` and `text_small/rpc_{task}`: RPC-Attention comes in at fine-tuning
+        wrapped(f"""Recipes `text_small/{task}` and `text_small/rpc_{task}`: RPC-Attention is added before fine-tuning
             (preset `paper`, n = 2, λ = 3, all layers). Top-1 in %, mean ± standard deviation over seeds; differences
             in points to the same model without RPC-Attention, paired by seed, with Student's 95% interval."""), "",
         *compared(found, without, 100.0),
@@ -212,8 +213,9 @@ def sst2(data: Path) -> Lines:
     found = classified(data, "sst2", SMOE, held="validation")
     return [
         "## Mixtures of experts on SST-2", "", stamp("sst2"), "",
-        wrapped("""`wikitext_small/smoe` and `symsmoe` (3 layers of 128, 16 experts, top 2) after 3 epochs, then 3
-            epochs of 10,000 sentences; measured on the 872 validation sentences."""), "",
+        wrapped("""`wikitext_small/smoe` and `wikitext_small/symsmoe` (3 layers of width 128, 16 experts, top 2),
+            pretrained for 3 epochs, then fine-tuned for 3 epochs on 10,000 sentences; evaluated on the 872 validation
+            sentences."""), "",
         *found,
     ]  # fmt: skip
 
@@ -222,8 +224,8 @@ def imdb(data: Path) -> Lines:
     found = classified(data, "imdb", SMOE, held="holdout", test=True)
     return [
         "## Mixtures of experts on IMDB", "", stamp("imdb"), "",
-        wrapped("""The same models, then 3 epochs of 4,000 reviews, of which they read the first 128 words; 1,000
-            training reviews are held out for validation, 5,000 others are the test."""), "",
+        wrapped("""The same pretrained models, fine-tuned for 3 epochs on 4,000 reviews, truncated to 128 words; 1,000
+            training reviews are held out for validation, the test set has 5,000 reviews."""), "",
         *found,
     ]  # fmt: skip
 
@@ -232,8 +234,8 @@ def sst5(data: Path) -> Lines:
     found = classified(data, "sst5", LAST, held="validation", test=True)
     return [
         "## A language model on SST-5", "", stamp("sst5"), "",
-        wrapped("""`wikitext_small/gpt` (4 layers of 128) after 3 epochs, then 3 epochs of 8,544 sentences in five
-            classes; 1,101 sentences for validation, 2,210 for the test."""), "",
+        wrapped("""`wikitext_small/gpt` (4 layers of width 128), pretrained for 3 epochs, then fine-tuned for 3 epochs
+            on 8,544 sentences in five classes; 1,101 sentences for validation, 2,210 for the test."""), "",
         *found,
     ]  # fmt: skip
 
@@ -252,17 +254,20 @@ def speed(_: Path) -> Lines:
     two = torch.nn.Sequential(torch.nn.Linear(width, 2 * width), torch.nn.ReLU(), torch.nn.Linear(2 * width, width))
     x = torch.randn(8192, width, requires_grad=True)
     sparse = _ratios(*(partial(_step, layer, x) for layer in (experts, two)), 15)
-    rows = [["prompt, tokens", *map(str, decoding)], ["milliseconds a token", *(f"{x:.1f}" for x in decoding.values())]]
+    rows = [
+        ["prompt, tokens", *map(str, decoding)],
+        ["milliseconds per token", *(f"{x:.1f}" for x in decoding.values())],
+    ]
     return [
         "## Speed", "", stamp("speed").partition(", seeds")[0] + ".", "",
         wrapped(f"""The paper's 16-layer model with a vocabulary of 20,001. A training step of 4 × 256 tokens with
-            RPC-Attention in 4 layers (n = 4) takes {_range(steps)} times as long as the symmetric model's.
-            Decoding from the cache, with RPC-Attention, after prompts of different lengths:"""), "",
+            RPC-Attention in 4 layers (n = 4) takes {_range(steps)} times as long as the symmetric model's. Decoding
+            from the cache, with RPC-Attention, after prompts of different lengths:"""), "",
         for_markdown(rows), "",
-        wrapped(f"""Sliding windows computed 32 at a time, the vocabulary only where it is asked for, are
-            {_range(windows)} times as fast as one at a time with all its probabilities. 16 experts of width
-            {width}, two a token, take {_range(sparse)} times as long as a dense layer as wide as two of them, over
-            8,192 tokens there and back."""), "",
+        wrapped(f"""Sliding windows in batches of 32, with probabilities computed only at the counted positions, are
+            {_range(windows)} times as fast as single windows with all probabilities. A layer of 16 experts of width
+            {width}, two per token, takes {_range(sparse)} times as long as a dense layer of the width of two experts
+            (forward and backward, 8,192 tokens)."""), "",
     ]  # fmt: skip
 
 
@@ -274,7 +279,7 @@ def _step(model: torch.nn.Module, *given: torch.Tensor) -> float:
 
 
 def _decode(model: LanguageModel, prompt: list[int]) -> float:
-    """Milliseconds a token, once the prompt is read."""
+    """Milliseconds per token, without the time for the prompt."""
     times = []
     for _ in range(3):
         words = generate(model, prompt, 24, Sampling(0.0))
@@ -305,7 +310,7 @@ def _range(ratios: Sequence[float]) -> str:
 
 
 def _ratios(slow: Callable[[], float], fast: Callable[[], float], rounds: int) -> list[float]:
-    """Taken in turn, so that what else the machine does meets both."""
+    """Ratios of times measured in turn, so that other load on the machine affects both."""
     slow(), fast()
     return [slow() / fast() for _ in range(rounds)]
 
@@ -316,14 +321,14 @@ PARTS = {"lm": lm, "minilm": minilm, "sst2": sst2, "imdb": imdb, "sst5": sst5, "
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kind", choices=PARTS)
-    parser.add_argument("--write", action="store_true", help="keep the piece in docs/results/language.md")
+    parser.add_argument("--write", action="store_true", help="write the section to docs/results/language.md")
     arguments = parser.parse_args()
     if arguments.kind != "speed" and "PRINCIPAL_DATA" not in os.environ:
-        sys.exit("PRINCIPAL_DATA does not say where the data are; see the top of this file")
+        sys.exit("PRINCIPAL_DATA is not set; expected the folder described at the top of this file")
     lines = PARTS[arguments.kind](Path(os.environ.get("PRINCIPAL_DATA", ".")))
     print("\n".join(lines))
     if arguments.write:
-        keep(DOCS / "language.md", lines, title="Language: what was measured")
+        keep(DOCS / "language.md", lines, title="Language: results")
 
 
 if __name__ == "__main__":

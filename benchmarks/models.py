@@ -1,10 +1,10 @@
-"""Speed of whole models as ratios within one run: the paper's against their baselines, and a robustified DeiT-tiny.
+"""Speed of whole models relative to baselines: the paper's models, and DeiT-tiny with `robustify`.
 
     .venv/bin/python benchmarks/models.py                        print the tables
-    .venv/bin/python benchmarks/models.py --write --rounds 15    and keep them in docs/benchmarks-models.md
+    .venv/bin/python benchmarks/models.py --write --rounds 15    also write them to docs/benchmarks-models.md
 
-Timed as in core.py: the models of a table take turns, each table has a process of its own. A training step is forward,
-backward and AdamW on 16 images of 224×224.
+Timed as in core.py: each round runs every model of a column once; each column runs in a separate process. A training
+step is forward, backward and AdamW on 16 images of 224×224.
 """
 
 import json
@@ -30,7 +30,7 @@ def model(name: str, robust: str | None = None, **options: object) -> torch.nn.M
     return made if robust is None else pa.robustify(made, pursuit=pa.Pursuit(**PURSUIT, preset=robust))
 
 
-# The first of each is the baseline.
+# The first model of each table is the baseline.
 KINDS: dict[str, dict[str, Callable[[], torch.nn.Module]]] = {
     "symvit": {
         "SymViT-tiny": lambda: model("symvit_tiny_patch16_224"),
@@ -42,7 +42,7 @@ KINDS: dict[str, dict[str, Callable[[], torch.nn.Module]]] = {
         )
         for preset in pa.PRESETS
     },
-    "robustify": {"untouched": lambda: model("deit_tiny_patch16_224")}
+    "robustify": {"original": lambda: model("deit_tiny_patch16_224")}
     | {preset: lambda preset=preset: model("deit_tiny_patch16_224", preset) for preset in pa.PRESETS},
 }
 
@@ -67,7 +67,7 @@ def timed(kind: str, training: bool) -> dict[str, Callable[[], object]]:
 
 
 def measure(kind: str, rounds: int) -> dict[bool, dict[str, list[float]]]:
-    """Inference and training step, each in a process of its own."""
+    """Ratios of inference and of a training step, each measured in a separate process."""
     found = {}
     for training in (False, True):
         command = [sys.executable, __file__, "--one", json.dumps([kind, training, rounds])]
@@ -84,10 +84,10 @@ def main() -> None:
         return
     lines: list[str] = []
     for kind, title, aims in (
-        ("symvit", f"Over SymViT-tiny, {BATCH} images", {"timm's DeiT-tiny": "≥ 1"}),
+        ("symvit", f"Time relative to SymViT-tiny, {BATCH} images", {"timm's DeiT-tiny": "≥ 1"}),
         (
             "robustify",
-            f'DeiT-tiny with `robustify(layers="first")`, n = 6, over the untouched model, {BATCH} images',
+            f'DeiT-tiny with `robustify(layers="first")`, n = 6: time relative to the original model, {BATCH} images',
             {},
         ),
     ):
@@ -95,7 +95,7 @@ def main() -> None:
         names = list(KINDS[kind])[1:]
         rows = [[name, *(cell(found[training][name]) for training in (False, True)), aims.get(name, "≤ 1.15")]
                 for name in names]  # fmt: skip
-        lines += markdown(title, ["", "inference", "training step", "aim"], rows)
+        lines += markdown(title, ["", "inference", "training step", "target"], rows)
     if options.write:
         command = f"models.py --write --rounds {options.rounds}"
         write("benchmarks-models.md", "# Benchmarks of whole models", command, lines)

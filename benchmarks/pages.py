@@ -1,4 +1,4 @@
-"""Pages of results that several measurements share, a piece each."""
+"""Result pages with several sections, each written by one measurement."""
 
 from collections.abc import Iterable, Sequence
 from datetime import date
@@ -22,7 +22,7 @@ def measured(files: Iterable[Path]) -> str:
 
 
 def keep(page: Path, lines: Sequence[str], *, title: str) -> None:
-    """Put a piece, which begins with its own `## heading`, in the place of the one of that heading; all else stays."""
+    """Add a section to a page, or replace the section with the same heading. The first line is its `## heading`."""
     before = page.read_text(encoding="utf-8") if page.exists() else f"# {title}"
     head, *pieces = before.strip().split("\n\n## ")
     kept = {piece.partition("\n")[0]: piece for piece in pieces}

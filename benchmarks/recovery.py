@@ -1,6 +1,8 @@
-"""Digits as attention keys, gross errors in them: what does each reading of the pursuit recover?
+"""Recovery of attention keys (digits) from gross errors, for each preset of the pursuit.
 
-.venv/bin/python benchmarks/recovery.py --seeds 5        the table of the README and docs/recovery.png; seconds
+    .venv/bin/python benchmarks/recovery.py --seeds 5
+
+Prints the table of docs/results/key-recovery.md and writes docs/recovery.png as runs/recovery/recovery.png; seconds.
 """
 
 import argparse
@@ -21,18 +23,20 @@ from principal_attention import PRESETS, Pursuit, principal_component_pursuit, r
 from principal_attention.plumbing.files import replacing, write_jsonl
 from principal_attention.plumbing.records import record
 
-KEYS = 256  # images a contamination; each is one key of 64 pixels
-SPREAD = 0.5  # of the pixels: kᵀk/√64 is then about 2, a softmax that is neither flat nor the identity
-MAGNITUDE = 20.0  # of a gross error, in units of the keys' mean absolute value (ours)
-LAMBDAS = (4.0, 0.5)  # the paper's, and one whose threshold 4·lam·mean|K| lies among the keys' own entries
+KEYS = 256  # images per draw; each image is one key of 64 pixels
+SPREAD = (
+    0.5  # standard deviation of the pixels: kᵀk/√64 is then about 2, a softmax that is neither flat nor the identity
+)
+MAGNITUDE = 20.0  # size of a gross error, in units of the keys' mean absolute value (ours)
+LAMBDAS = (4.0, 0.5)  # the paper's, and one whose threshold 4·lam·mean|K| is within the range of the keys' entries
 ITERATIONS = 4
 
 
 @dataclass(frozen=True)
 class Recovery:
-    keys: Tensor  # what the method takes the keys to be
-    flagged: Tensor | None  # entries it calls errors
-    output: Callable[[Tensor], Tensor] | None  # its attention, to compare clean with contaminated keys
+    keys: Tensor  # recovered keys
+    flagged: Tensor | None  # entries that the method flags as errors
+    output: Callable[[Tensor], Tensor] | None  # attention of the method as a function of the keys
 
 
 def run(out: Path, *, seeds: int, share: float) -> None:
@@ -56,11 +60,11 @@ def run(out: Path, *, seeds: int, share: float) -> None:
     ])  # fmt: skip
     _picture(out / "recovery.png", shown, average)
     _print(rows, seeds, share)
-    print(f"\n{out / 'records.jsonl'} holds these numbers, {out / 'recovery.png'} the pictures.")
+    print(f"\n{out / 'records.jsonl'} holds these numbers, {out / 'recovery.png'} the recovered keys.")
 
 
 def contaminate(images: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Clean keys, the same with gross errors of random sign, and where they were put."""
+    """Clean keys, the keys with gross errors of random sign, and the mask of the errors."""
     random = torch.Generator().manual_seed(seed)
     clean = images[torch.randperm(len(images), generator=random)[:KEYS]]
     hit = torch.rand(clean.shape, generator=random) < share
@@ -103,11 +107,11 @@ def _relative(x: Tensor, y: Tensor) -> float:
 
 def _print(rows: dict[str, list[dict[str, float]]], seeds: int, share: float) -> None:
     table = Table(
-        title=f"{KEYS} digits as keys, {share:.0%} of their entries hit by ±{MAGNITUDE:g}·mean|K|; "
+        title=f"{KEYS} digits as keys, {share:.0%} of the entries contaminated by ±{MAGNITUDE:g}·mean|K|; "
         f"mean ± deviation over {seeds} draws",
         expand=False,
-        caption="keys: distance of the recovered keys from the clean ones, relative. found, false alarms: share of hit "
-        "and of sound entries called errors. output: how far the method's own attention moved, relative.",
+        caption="keys: relative distance of the recovered keys from the clean keys. found, false alarms: share of the "
+        "contaminated and of the clean entries flagged as errors. output: relative change of the method's attention.",
     )
     heads = {"key_error": "keys", "errors_found": "found", "false_alarms": "false alarms", "output_shift": "output"}
     table.add_column("method")
@@ -150,6 +154,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("runs/recovery"))
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--errors", type=float, default=0.05, help="share of key entries hit by a gross error")
+    parser.add_argument(
+        "--errors", type=float, default=0.05, help="share of key entries with a gross error (default: 0.05)"
+    )
     given = parser.parse_args()
     run(given.out, seeds=given.seeds, share=given.errors)

@@ -1,14 +1,13 @@
-"""The robustness of DeiT-tiny, untouched and with RPC-Attention dropped in, and of the CIFAR-10 SymViT against
-RPC-SymViT, as `principal evaluate` measures it.
+"""Robustness of DeiT-tiny with and without RPC-Attention, and of the CIFAR-10 models, with `principal evaluate`.
 
     PRINCIPAL_DATA=/path/to/data .venv/bin/python benchmarks/robustness.py deit --write
     PRINCIPAL_DATA=/path/to/data .venv/bin/python benchmarks/robustness.py cifar10 --write
     PRINCIPAL_DATA=/path/to/data .venv/bin/python benchmarks/robustness.py drop-in --write
 
 The folder holds `imagenet-val-2000`, `deit-tiny`, `frost` and `cifar10`; the CIFAR-10 models are those of
-`benchmarks/vision.py cifar10`, in runs/cifar10. Every part is a command of its own that is printed and kept in the
-document, run by as many processes as there are cores; a killed measurement goes on where it was. The first two take
-hours on two cores, the last three quarters of an hour.
+`benchmarks/vision.py cifar10`, in runs/cifar10. Each part runs `principal evaluate` with one process per core
+and writes one page, which lists the commands. A measurement resumes after an interruption. `deit` and `cifar10` take
+hours on two cores, `drop-in` three quarters of an hour.
 """
 
 import argparse
@@ -53,7 +52,7 @@ ADAPTIVE = (
     "--suite attacks --attacks pgd --eps 2/255 --gradients own,straight,infinite,transfer --limit 1000 --batch-size 100"
 )
 DROP_IN = "--suite clean,corruptions --severities 3 --frost-dir FROST --limit 500"
-SETTINGS = {  # of `cleaned`
+SETTINGS = {  # settings of the preset `cleaned`: folder -> column
     "cleaned-4-0.5-first": "n = 4, λ = 0.5, first layer",
     "cleaned-4-1-first": "n = 4, λ = 1, first layer",
     "cleaned-6-1-all": "n = 6, λ = 1, all layers",
@@ -100,14 +99,14 @@ def tell_deit() -> list[str]:
     commands = [f"    principal evaluate MODEL --data imagenet-val-2000 {options}" for options in DEIT]
     return [
         *head("DeiT-tiny: corruptions and attacks", "deit", "deit-tiny"), "",
-        "timm's `deit_tiny_patch16_224` on 2,000 ImageNet validation images (two a class), attacks on stratified",
-        "subsets sized to what they cost. Accuracies in % with Wilson's 95% interval; minutes are of one core.", "",
+        "timm's `deit_tiny_patch16_224` on 2,000 ImageNet validation images (two per class); attacks on stratified",
+        "subsets, smaller for slower attacks. Accuracies in % with Wilson's 95% interval; minutes on one core.", "",
         "## Clean images and attacks", "", for_markdown(accuracies.rows), "",
-        "What the protocols mean: [evaluation.md](../evaluation.md). An ε of `authors` is in normalised units, about",
-        "4.4 times smaller than the same ε of `pixel`.", "",
-        "Are the gradients to be trusted?", "",
+        "[evaluation.md](../evaluation.md) defines the protocols. An ε of `authors` is in normalised units, about 4.4",
+        "times smaller than the same ε of `pixel`.", "",
+        "Checks for masked gradients:", "",
         *(f"- {line}" for line in check_lines(records)), "",
-        "## Corruptions", "", "Top-1 in %, made here, with ImageNet-C's photographs of frost.", "",
+        "## Corruptions", "", "Top-1 in %; corruptions computed here, with ImageNet-C's photographs of frost.", "",
         for_markdown(corruptions.rows), "", "## Commands", "", *commands, "",
     ]  # fmt: skip
 
@@ -129,13 +128,13 @@ def _pair(found: dict) -> str:
 
 
 def _told(record: dict) -> dict:
-    """What makes two comparisons of one case."""
+    """Keys of a comparison that identify its case."""
     of_one = ("model", "against", "value", "low", "high", "p", "only_ours", "only_theirs")
     return {key: x for key, x in record.items() if key not in of_one}
 
 
 def _accuracy(results: list[Result], told: dict) -> float:
-    """Of the case that a comparison is about."""
+    """Accuracy in the case of a comparison."""
     (found,) = [r for r in results if all(told.get(key) == x for key, x in r.description.items())]
     return float(right(found).mean())
 
@@ -180,15 +179,15 @@ def tell_cifar10() -> list[str]:
               *(f"{name}-{seed}" for name in NAMES for seed in SEEDS)), "",
         "The models of [cifar10.md](cifar10.md), three seeds each, on stratified subsets of the test images. Top-1 in",
         "%, mean ± standard deviation over seeds; differences are paired by seed.", "", for_markdown(rows), "",
-        f"Over the corruptions RPC-SymViT differs by {100 * statistics.fmean(means):+.2f} points on average.", "",
+        f"Mean difference over all corruptions: {100 * statistics.fmean(means):+.2f} points.", "",
         "## Adaptive attacks on RPC-SymViT", "", for_markdown(adaptive), "",
-        "`transfer` is made on the SymViT of the same seed; `worst` counts an image as right only if it survives all",
-        "four.", "",
-        "Checks for masked gradients that did not pass: " + ("; ".join(sorted(checks)) or "none") + ".", "",
+        "`transfer` attacks the SymViT of the same seed; `worst` counts an image as correct only if it survives all",
+        "four attacks.", "",
+        "Failed checks for masked gradients: " + ("; ".join(sorted(checks)) or "none") + ".", "",
         "## Image by image", "",
-        "RPC-SymViT minus SymViT of the same seed, on the same images: the difference in points with its 95% interval",
-        "(bootstrap over images), and McNemar's exact p. A small p says that these two networks differ, as any two",
-        "trainings do; whether the methods do is the first table's question.", "", for_markdown(alone), "",
+        "RPC-SymViT minus SymViT of the same seed, on the same images: difference in points with its 95% interval",
+        "(bootstrap over images), and McNemar's exact p. A small p means that the two networks differ, which holds for",
+        "any two training runs; the first table compares the methods.", "", for_markdown(alone), "",
     ]  # fmt: skip
 
 
@@ -203,7 +202,7 @@ def measure_drop_in(data: Path) -> None:
 
 
 def tell_drop_in() -> list[str]:
-    """Top-1 of the untouched model, and for each setting the paired difference on every kind of images."""
+    """Top-1 of the original model, and the paired difference of each setting, for all corruptions."""
     folders = {setting: OUT / "drop-in" / setting for setting in ("plain", *SETTINGS)}
     results = {setting: Outcomes(folder).results() for setting, folder in folders.items()}
     pairs = {
@@ -211,7 +210,7 @@ def tell_drop_in() -> list[str]:
         for setting in SETTINGS
     }
     plain = {each.description["case"]: float(right(each).mean()) for each in results["plain"]}
-    rows = [["images", "untouched", *SETTINGS.values()]]
+    rows = [["images", "original", *SETTINGS.values()]]
     for case, accuracy in plain.items():
         told = [pairs[setting][case] for setting in SETTINGS]
         rows.append([case, f"{100 * accuracy:.1f}", *(_points(each) for each in told)])
@@ -220,13 +219,13 @@ def tell_drop_in() -> list[str]:
     average = 100 * statistics.fmean(plain[case] for case in kinds)
     rows.append(["mean of the 15", f"{average:.1f}", *(f"{mean:+.1f}" for mean in means)])
     return [
-        *head("RPC-Attention dropped into DeiT-tiny: fifteen corruptions", "drop-in",
+        *head("RPC-Attention in DeiT-tiny without training: fifteen corruptions", "drop-in",
               *(f"drop-in/{setting}" for setting in folders)), "",
-        "timm's `deit_tiny_patch16_224` on a stratified 500 of `imagenet-val-2000`, clean and with every corruption of",
-        "ImageNet-C at severity 3 (seed 0, the same images for every column). Top-1 of the untouched model in %, then",
-        "the paired difference in points of the preset `cleaned` in the form `query`, no weight changed, with its 95%",
-        "interval (bootstrap over images). A star marks McNemar's exact p < 0.05; chance alone gives about one star in",
-        "each column of sixteen.",
+        "timm's `deit_tiny_patch16_224` on a stratified subset of 500 images of `imagenet-val-2000`, clean and",
+        "with every corruption of ImageNet-C at severity 3 (seed 0, the same images for every column). Top-1 of",
+        "the original model in %, then the paired difference in points with the preset `cleaned` (form `query`,",
+        "weights unchanged) and its 95% interval (bootstrap over images). A star marks McNemar's exact p < 0.05;",
+        "about one star per column of sixteen is expected by chance.",
         "", for_markdown(rows), "", "## Commands", "",
         f"    principal evaluate MODEL --data imagenet-val-2000 {DROP_IN} --out plain",
         f"    principal evaluate MODEL --data imagenet-val-2000 {DROP_IN} \\",
@@ -249,10 +248,10 @@ PARTS = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kind", choices=PARTS)
-    parser.add_argument("--write", action="store_true", help="keep the document in docs/results")
+    parser.add_argument("--write", action="store_true", help="write the page to docs/results")
     arguments = parser.parse_args()
     if "PRINCIPAL_DATA" not in os.environ:
-        sys.exit("PRINCIPAL_DATA does not say where the data are; see the top of this file")
+        sys.exit("PRINCIPAL_DATA is not set; expected the folder described at the top of this file")
     measure, tell, name = PARTS[arguments.kind]
     measure(Path(os.environ["PRINCIPAL_DATA"]))
     text = "\n".join(tell())

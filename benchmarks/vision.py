@@ -1,11 +1,11 @@
-"""Trainings on real images, small enough for two cores: what do SymViT, RPC-SymViT and a fine-tuned DeiT-tiny reach?
+"""Training on real images, small enough for two cores: SymViT, RPC-SymViT and fine-tuned DeiT-tiny.
 
-    PRINCIPAL_DATA=/path/to/data .venv/bin/python benchmarks/vision.py cifar10             train, measure, print
-    PRINCIPAL_DATA=/path/to/data .venv/bin/python benchmarks/vision.py finetune --write    and keep it in docs/results
+    PRINCIPAL_DATA=/path/to/data .venv/bin/python benchmarks/vision.py cifar10             print the results
+    PRINCIPAL_DATA=/path/to/data .venv/bin/python benchmarks/vision.py finetune --write    also write them to docs
 
 The folder holds `cifar10` (the hub's parquet), `imagenet-val-2000` (columns image and label, 224×224) and `deit-tiny`
-(timm's weights as safetensors). Every training is a run of `principal train` in runs/cifar10 or runs/finetune; a killed
-measurement goes on where it was. A run takes minutes; the table says how many.
+(timm's weights as safetensors). Models are trained with `principal train` in runs/cifar10 or runs/finetune; a
+measurement resumes after an interruption. A run takes minutes, see the table.
 """
 
 import argparse
@@ -36,14 +36,14 @@ DOCS = Path(__file__).parents[1] / "docs" / "results"
 SEEDS = range(3)
 SIGMA, DRAWS = 0.18, 3  # as in docs/results/drop-in.md
 
-# name: recipe and overrides; the first of each is the baseline
+# name: recipe and overrides; the first model is the baseline
 CIFAR10 = {"SymViT": ("cifar10/symvit", []), "RPC-SymViT, paper, n = 4, λ = 4": ("cifar10/rpc_symvit", [])}
 FINETUNE = {"untouched attention": ("finetune/deit_tiny", [])} | {
     f"{preset}, n = 4, λ = {lam:g}": (
         "finetune/deit_tiny",
         [f"robustify.preset={preset}", "robustify.iterations=4", f"robustify.lam={lam}"],
     )
-    # the paper's λ; for `cleaned` the one that finds errors in keys (README), as at 4 it is all but plain attention
+    # the paper's λ; for `cleaned` a λ that finds errors (key-recovery.md): with 4 it is almost plain attention
     for preset, lam in (("paper", 4.0), ("authors", 4.0), ("admm", 4.0), ("cleaned", 0.5))
 }
 
@@ -56,7 +56,7 @@ def where(kind: str, data: Path) -> list[str]:
 
 
 def run(kind: str, name: str, seed: int, data: Path) -> Path:
-    """Train unless that was done; the folder keeps the minutes it took, over all attempts."""
+    """Train unless done before; minutes.json records the minutes, or null if the run was interrupted."""
     recipe, overrides = SETTINGS[kind][name]
     slug = name.split(",", maxsplit=1)[0].replace(" ", "-").lower()
     folder = Path("runs") / kind / f"{slug}-{seed}"
@@ -76,7 +76,7 @@ def run(kind: str, name: str, seed: int, data: Path) -> Path:
 
 
 def measure_noise(folder: Path, recipe: str, slug: str, seed: int) -> None:
-    """Top-1 of a finished run on its held-out images with Gaussian noise, the same for every run."""
+    """Measure top-1 of a finished run on its held-out images with Gaussian noise, the same for every run."""
     task = ImageTask(read_recipe(folder).model_copy(update={"init_from": str(folder), "robustify": None}))
     view = task.classifier.view
     model, size = OnPixels(task.model, view.mean, view.std), 40
@@ -101,7 +101,7 @@ def top1(folder: Path, suite: str) -> float:
 
 def table(kind: str, folders: dict[tuple[str, int], Path]) -> list[str]:
     suites = {"clean": "clean"} | ({"corruptions": f"noise, σ = {SIGMA}"} if kind == "finetune" else {})
-    heads = ["", *suites.values(), *(f"difference, {title}" for title in suites.values()), "minutes a run"]
+    heads = ["", *suites.values(), *(f"difference, {title}" for title in suites.values()), "minutes per run"]
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     baseline = next(iter(SETTINGS[kind]))
     for name in SETTINGS[kind]:
@@ -131,18 +131,18 @@ def waiting(folders: dict[tuple[str, int], Path]) -> str:
 
 
 TEXTS = {
-    "cifar10": """# CIFAR-10: SymViT against RPC-SymViT, trained here
+    "cifar10": """# CIFAR-10: training SymViT and RPC-SymViT
 
-`principal train cifar10/symvit` and `principal train cifar10/rpc_symvit`: 4 layers of 64, 2 heads, 4×4 patches, 5
-epochs of 25,000 of the training images, all 10,000 test images; {n} parameters. The recipes fit minutes on two cores,
-not the state of the art.""",
+`principal train cifar10/symvit` and `principal train cifar10/rpc_symvit`: 4 layers of width 64, 2 heads, 4×4 patches, 5
+epochs on 25,000 training images, evaluation on all 10,000 test images; {n} parameters. The recipes are made for minutes
+on two cores, not for state-of-the-art accuracy.""",
     "finetune": """# DeiT-tiny fine-tuned with each reading of RPC-Attention
 
-`principal train finetune/deit_tiny`: timm's DeiT-tiny with RPC-Attention put into its first layer (`robustify`), two
-epochs on 1,600 of 2,000 ImageNet validation images at a learning rate of 1e-4, measured on the other 400, as they are
-and with Gaussian noise of σ = 0.18 of the pixel range ({draws} draws, the same for all). Before any fine-tuning
-DeiT-tiny gets 71.6% of the 2,000; without training the readings do [this](drop-in.md). Minutes are the clock's, beside
-whatever else the machine did.""",
+`principal train finetune/deit_tiny`: timm's DeiT-tiny with RPC-Attention in its first layer (`robustify`), two
+epochs on 1,600 of 2,000 ImageNet validation images at a learning rate of 1e-4. Accuracy on the other 400 images,
+clean and with Gaussian noise of σ = 0.18 of the pixel range ({draws} draws, the same for all models). Before
+fine-tuning, DeiT-tiny has an accuracy of 71.6% on the 2,000 images; [drop-in.md](drop-in.md) has the presets without
+training. Minutes are wall-clock time on a machine with other load.""",
 }
 SETTINGS = {"cifar10": CIFAR10, "finetune": FINETUNE}
 
@@ -150,10 +150,10 @@ SETTINGS = {"cifar10": CIFAR10, "finetune": FINETUNE}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("kind", choices=SETTINGS)
-    parser.add_argument("--write", action="store_true", help="keep the table in docs/results")
+    parser.add_argument("--write", action="store_true", help="write the table to docs/results")
     arguments = parser.parse_args()
     if "PRINCIPAL_DATA" not in os.environ:
-        sys.exit("PRINCIPAL_DATA does not say where the data are; see the top of this file")
+        sys.exit("PRINCIPAL_DATA is not set; expected the folder described at the top of this file")
     data, kind = Path(os.environ["PRINCIPAL_DATA"]), arguments.kind
     folders = {(name, seed): run(kind, name, seed, data) for seed in SEEDS for name in SETTINGS[kind]}
     first = next(iter(folders.values()))

@@ -28,9 +28,9 @@ def make():
 
 @pytest.fixture(scope="session")
 def python():
-    """python(code, *arguments, **environment): run code in a process of its own, where nothing is imported yet.
+    """python(code, *arguments, **environment): run code in a new process.
 
-    The process gets this one's path and does not read .pth files, since one of them may import this package.
+    The process has the same sys.path, but does not read .pth files, because one of them may import this package.
     """
 
     def run(code: str, *arguments: object, **environment: str):
@@ -44,7 +44,7 @@ def python():
 
 @pytest.fixture(scope="session")
 def benchmark():
-    """benchmark(name): a script of benchmarks/ as a module."""
+    """benchmark(name): import a script of benchmarks/ as a module."""
 
     def load(name: str):
         path = Path(__file__).parents[1] / "benchmarks" / f"{name}.py"

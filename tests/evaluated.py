@@ -1,4 +1,4 @@
-"""What the tests of evaluation evaluate, and how they call the command."""
+"""Model, data and command for the tests of evaluation."""
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ HALF = (0.5, 0.5, 0.5)
 
 
 def pictures(count, seed=0):
-    """(count, 3, 32, 32) in whole levels, and their classes."""
+    """Images (count, 3, 32, 32) with integer grey levels, and their classes."""
     random = np.random.default_rng(seed)
     y, x = np.mgrid[:SIDE, :SIDE]
     images, labels = [], []
@@ -39,7 +39,7 @@ def create(name, **options):
 
 
 def fit(model, steps=60):
-    """To the pictures; a few seconds."""
+    """Train on the images; a few seconds."""
     images, labels = pictures(256)
     torch.manual_seed(0)
     adam = torch.optim.AdamW(model.parameters(), lr=3e-3)
@@ -60,7 +60,7 @@ def save(model, path, labels=CLASSES, options=OPTIONS):
 
 
 def principal(*arguments, code=0):
-    """`principal evaluate` with these arguments; what it printed."""
+    """Output of `principal evaluate` with these arguments."""
     found = CliRunner().invoke(app, ["evaluate", *map(str, arguments)], env={"COLUMNS": "140"})
     assert found.exit_code == code, (found.output, found.exception)
     return found.output

@@ -1,19 +1,19 @@
-"""kill -9 at random moments: a training, an evaluation or an analysis that was killed and started again, however often,
-leaves what one that was left alone leaves.
+"""kill -9 at random moments: a training, evaluation or analysis that is killed and restarted any number of times has
+the same results as an uninterrupted one.
 
     python tests/kills.py --kills 200 --seed 0 --out runs/kills
 
-A round is one job in a folder of its own: its command is started, killed and started again, and at last left to end;
-then every file in the folder is compared with that of a job that nobody killed. Everything random in a round is a
-function of the seed and the round's number. Finished rounds are lines of DIR/rounds.jsonl; the same command goes on
-after them.
+A round is one job in a new folder: its command is started, killed and restarted several times, and finally runs to
+its end; then every file in the folder is compared with that of an uninterrupted job. All random numbers of a round
+depend only on the seed and the number of the round. Finished rounds are lines of DIR/rounds.jsonl; the same command
+resumes after them.
 
-Most commands run in forks of this process, which has imported everything; some run in a new interpreter. A kill comes
+Most commands run in forks of this process, which has imported everything; some run in a new interpreter. Kills:
 
-    time    after a time that is uniform over the length of the job, the imports of a new interpreter included;
-    before  before the job's n-th call that opens, renames, removes or lists something in its folder; n is uniform below
-            a number that is uniform, since beginnings come again with every start;
-    after   at most 3 ms after such a call began, which may be in the midst of a write.
+    time    after a time that is uniform over the duration of the job, including the imports of a new interpreter;
+    before  before the n-th call that opens, renames, removes or lists something in the job's folder; n is uniform below
+            a uniform number, because every start repeats the first calls;
+    after   at most 3 ms after the start of such a call, possibly during a write.
 """
 
 import argparse
@@ -42,10 +42,10 @@ TIMES = (
     "waiting_share",
     "date",
     "measured",
-)  # keys of records, outcomes and metrics that are no results
-MARKS = ("recipe.yaml", "evaluation.json", "analysis.json")  # where one of them is, the job has begun
-LIMIT = 300  # seconds after which a command hangs
-MOST = 6  # kills of one round
+)  # keys of records, outcomes and metrics that are not results
+MARKS = ("recipe.yaml", "evaluation.json", "analysis.json")  # files that exist once the job has begun
+LIMIT = 300  # seconds after which a command counts as hanging
+MOST = 6  # largest number of kills in one round
 FRESH = 0.1  # share of starts in a new interpreter
 IMPORTED = (
     "principal_attention.cli.app", "principal_attention.cli.evaluate", "principal_attention.cli.analyze",
@@ -93,7 +93,7 @@ NEEDED = {job: "train-images" if job.endswith("images") else "train-texts" for j
 
 
 class Moment(NamedTuple):
-    """When to kill: `where` is time, before or after, and `number` counts seconds or calls."""
+    """Moment of a kill: `where` is time, before or after; `number` is in seconds or calls."""
 
     where: str
     number: float
@@ -110,8 +110,8 @@ class Ended(NamedTuple):
 
 
 def contents(folder: Path) -> dict[str, Any]:
-    """Everything in a job's folder that is a result, by its path: without times and dates, without the files whose
-    names have them, and of the checkpoints the newest, since others may be written by the clock."""
+    """Results in a job's folder by path, without times and dates, without files that have them in their names, and with
+    only the newest checkpoint, because the times of the others depend on the clock."""
     newest = max((path.name for path in folder.glob("checkpoints/step-*")), default="")
     found: dict[str, Any] = {"checkpoints": min(2, len(list(folder.glob("checkpoints/step-*"))))}
     for path in sorted(folder.rglob("*")):
@@ -138,7 +138,7 @@ def _timeless(line: str) -> dict[str, Any]:
 
 
 def differences(whole: Path, killed: Path) -> list[str]:
-    """A sentence for each file of the second folder that is not as in the first, and for whatever is left over."""
+    """One sentence per file that differs between the folders or exists in one of them only."""
     expected, found = contents(whole), contents(killed)
     told = [f"{name} is missing" for name in expected if name not in found]
     told += [f"{name} is left over" for name in found if name not in expected]
@@ -158,7 +158,7 @@ def differences(whole: Path, killed: Path) -> list[str]:
 
 
 def phase(folder: Path) -> str:
-    """What a killed job was doing, by what it left."""
+    """Phase of a killed job, inferred from its files."""
     if any(path.name != ".lock" for path in folder.rglob(".*")) or any(
         _is_cut(path) for path in folder.rglob("*.jsonl")
     ):
@@ -178,7 +178,7 @@ def _is_cut(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a job runs: its folder, a cache of its own, and what it says."""
+    """Folder, cache and log of a job."""
 
     folder: Path
 
@@ -196,9 +196,9 @@ class Place:
 
 
 def start(words: list[str], place: Place, act: Callable[[int], None], *, new: bool) -> int:
-    """The command in a fork of this process, or in a new interpreter; its process's number.
+    """Start the command in a fork of this process or in a new interpreter; returns the process id.
 
-    In a fork, `act` is told the number of every call that concerns the job's folder.
+    In a fork, `act` is called with the number of every call that concerns the job's folder.
     """
     sys.stdout.flush()
     child = _fork()
@@ -234,7 +234,7 @@ def start(words: list[str], place: Place, act: Callable[[int], None], *, new: bo
 
 
 def _fork() -> int:
-    """A fork has the thread that made it and no other; those of jemalloc come again by themselves."""
+    """A fork keeps only the forking thread; jemalloc's threads are restarted automatically."""
     names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
     if others := [name for name in names if not name.startswith("jemalloc")][1:]:
         raise RuntimeError(f"a process with several threads must not be forked; there is {', '.join(others)}")
@@ -246,7 +246,7 @@ def _die_with_parent() -> None:
 
 
 def _listen(folder: Path, act: Callable[[int], None]) -> None:
-    """Call `act` before this process opens, renames, removes or lists anything in the folder, with how many before."""
+    """Call `act(count)` before this process opens, renames, removes or lists anything in the folder."""
     calls, here, own = 0, str(folder), os.getpid()
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
@@ -317,7 +317,7 @@ class Kills:
         self.importing = 0.0
 
     def prepare(self) -> None:
-        """What the jobs read, their commands left alone, and how long these took."""
+        """Data of the jobs, their uninterrupted results, and the durations."""
         os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_HOME": str(self.out / "home")}
         os.environ |= {"HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
         began = time.monotonic()
@@ -335,7 +335,7 @@ class Kills:
             self._leave_alone(name)
 
     def _settle(self) -> None:
-        """One seed and one choice of jobs a folder."""
+        """Each folder has one seed and one choice of jobs."""
         path, asked = self.out / "settings.json", {"seed": self.seed, "jobs": self.jobs, "fresh": self.fresh}
         if path.exists() and json.loads(path.read_text()) != asked:
             raise SystemExit(f"{self.out} holds kills with {path.read_text().strip()}; choose another --out")
@@ -375,7 +375,7 @@ class Kills:
         return [json.loads(line) for line in lines]
 
     def until(self, wanted: int) -> list[dict[str, Any]]:
-        """Rounds until so many kills have hit a living process; all rounds."""
+        """Run rounds until this number of kills has hit a running process; returns all rounds."""
         done = self.rounds()
         _write_lines(self.file, done)  # without a line that a kill cut short
         while (left := wanted - sum(len(each["kills"]) for each in done)) > 0:
@@ -419,7 +419,7 @@ class Kills:
         }  # fmt: skip
 
     def _moment(self, draw: random.Random, took: dict[str, Any]) -> tuple[Moment, bool]:
-        """When to kill, and whether the command is started in a new interpreter."""
+        """Moment of the kill, and whether the command runs in a new interpreter."""
         chance, delay = draw.random(), draw.uniform(0, 0.003)
         call = draw.randrange(draw.randint(1, took["calls"]))
         if draw.random() < self.fresh:
@@ -431,7 +431,7 @@ class Kills:
 
 
 def write_world(folder: Path) -> None:
-    """Pictures as class folders, and texts."""
+    """Data of the jobs: images in class folders, and texts."""
     import datasets
     import numpy as np
     from PIL import Image
@@ -454,7 +454,7 @@ def write_world(folder: Path) -> None:
 
 @contextmanager
 def _making(folder: Path) -> Iterator[Path | None]:
-    """A folder to fill, which then gets this name; None where it is already there."""
+    """Context manager for a folder to fill, renamed to this path at the end; yields None if the path exists."""
     if folder.exists():
         yield None
         return
@@ -466,7 +466,7 @@ def _making(folder: Path) -> Iterator[Path | None]:
 
 
 def _forked(work: Callable[[], None]) -> int:
-    """Do it in a process of its own, so that this one stays without threads; its exit code."""
+    """Run a function in a new process, so that this one has no threads; returns the exit code."""
     child = _fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

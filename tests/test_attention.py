@@ -1,4 +1,4 @@
-"""Symmetric and Scaled Attention against their formulas written out."""
+"""Symmetric and Scaled Attention compared with explicit formulas."""
 
 import math
 
@@ -21,7 +21,7 @@ def weights(q, k, mask=None):
 
 
 def exact_matrix(k, valid=None):
-    """S = (1/N) g⁻¹gᵀ as printed; padded tokens left out."""
+    """S = (1/N) g⁻¹gᵀ as in the paper, without padded tokens."""
     kernel = torch.exp(k @ k.mT / math.sqrt(k.shape[-1]))
     if valid is None:
         valid = torch.ones(k.shape[:-1], dtype=torch.bool)

@@ -1,5 +1,4 @@
-"""Whatever is wrong with what was typed, or with the files it names: one sentence names it,
-and nothing is touched."""
+"""Wrong arguments and damaged files: the error is one sentence that names the cause, and no file changes."""
 
 import hashlib
 import io
@@ -329,7 +328,7 @@ CASES = {
         "a stride of 0": (f"{TEXT} --stride 0", "--stride is '0'"),
         "a stride beyond the context": (f"{TEXT} --stride 99", "the stride is 99"),
         "a stride in words": (f"{TEXT} --stride far", "--stride is 'far'"),
-        "a stride of segments": (f"{TEXT} --protocol segments --stride 2", "segments stand side by side"),
+        "a stride of segments": (f"{TEXT} --protocol segments --stride 2", "segments have no stride"),
         "no swapped words": (f"{SWAP} --swap-rate 0", "--swap-rate is '0'"),
         "more swapped words than words": (f"{SWAP} --swap-rate 2", "--swap-rate is '2'"),
         "a swap rate that is no number": (f"{SWAP} --swap-rate nan", "--swap-rate is 'nan'"),
@@ -437,7 +436,7 @@ CASES = {
         "a model in other letters": ("'Größe 1' A", "the model is Größe 1"),
         "a file in the place of a model": ("file.txt A", "the model is file.txt"),
         "a model of images": ("image A", "image holds another kind of model"),
-        "a classifier of texts": ("classifier A", "classifier holds a classifier of texts"),
+        "a classifier of texts": ("classifier A", "classifier holds a text classifier"),
         "a model of timm": (f"{DEIT} A", "deit_tiny_patch16_224"),
         "a model of transformers": ("hf:nowhere A", "nowhere"),
         "a run that has not finished": ("unfinished A", "unfinished has not finished"),
@@ -485,7 +484,7 @@ def test_a_mistake_is_one_sentence_and_nothing_is_touched(here, words, fragment)
 
 @pytest.fixture
 def here(world, monkeypatch):
-    """The world as the working directory; as it was again for the next, whatever a command did to it."""
+    """The prepared folder as working directory, restored after each test."""
     monkeypatch.chdir(world)
     before = snapshot(world)
     yield world
@@ -495,21 +494,21 @@ def here(world, monkeypatch):
 
 
 def invoke(words):
-    """A command, typed in a terminal that is wide enough for any sentence."""
+    """Run a command in a wide terminal, so that sentences are not wrapped."""
     return CliRunner().invoke(app, words, env={"COLUMNS": "1000"})
 
 
 def sentence(done):
-    """The error on stderr, which is one line: `principal COMMAND: …`, or typer's in its box, below the usage.
+    """The error on stderr: one line `principal COMMAND: …`, or typer's box below the usage.
 
-    A training that is continued says first what it continues.
+    A resumed training prints its run first.
     """
     assert "Traceback" not in done.stderr
     told = done.stderr.strip().splitlines()
     if done.exit_code == 2:
         told = [line.strip("│ ") for line in told if line.startswith("│")]
     else:
-        told = [line for line in told if not line.endswith("looking at the one before it")
+        told = [line for line in told if not line.endswith("trying the checkpoint before it")
                 and not line.startswith("continuing ")]  # fmt: skip
         assert told[0].startswith("principal "), done.stderr
     assert len(told) == 1, done.stderr
@@ -517,7 +516,7 @@ def sentence(done):
 
 
 def snapshot(root):
-    """Everything below a folder: what files hold, and which folders there are."""
+    """Contents of all files below a folder, and the names of its folders."""
     return {
         str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "no file"
         for path in root.rglob("*")
@@ -531,7 +530,7 @@ def changes(before, after):
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory, folder, trained, pursuing, lines, classes, language, classifier):
-    """A folder with everything that the commands name; none of them may change it."""
+    """A folder with all files named by the commands, which must not change it."""
     root = tmp_path_factory.mktemp("bad inputs") / "größer, with spaces"
     datasets.disable_progress_bars()  # the command does so, before the library is imported
     whole = dict(
@@ -558,7 +557,7 @@ def world(tmp_path_factory, folder, trained, pursuing, lines, classes, language,
 
 
 def make_unfit_things(root):
-    """Files and folders that are no such thing as a command asks for."""
+    """Files and folders of a wrong type for the commands."""
     for name in ("empty", "demo", "frost", "strange/val/cats", "sets/imagenet-a"):
         (root / name).mkdir(parents=True)
     for name, text in {
@@ -583,7 +582,7 @@ def make_unfit_things(root):
 
 
 def make_damaged_copies(root):
-    """NAME-HOW is NAME with something done to one of its files."""
+    """Copies NAME-HOW of NAME, with one file changed."""
     card, weights, words, state = "config.json", "model.safetensors", "tokenizer.json", "checkpoints/*/state.json"
     for name in ("image", "language", "classifier"):
         damage(root, f"{name}-cut", weights, half)
@@ -631,7 +630,7 @@ def make_damaged_copies(root):
 
 
 def damage(root, name, pattern, content):
-    """`content` is what the files become: a text, a function of the bytes they hold, or None for nothing at all."""
+    """`content` is the new content of the files: a text, a function of the old bytes, or None to remove them."""
     shutil.copytree(root / name.partition("-")[0], root / name)
     files = list((root / name).glob(pattern))
     assert files
@@ -647,5 +646,5 @@ def half(before):
 
 
 def edit(**keys):
-    """For a file of one JSON object: with other values of these keys."""
+    """Function that sets these keys in a file with one JSON object."""
     return lambda before: (json.dumps(json.loads(before) | keys) + "\n").encode()

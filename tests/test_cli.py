@@ -1,4 +1,4 @@
-"""`principal` as it is typed."""
+"""`principal` on the command line."""
 
 import json
 import os
@@ -90,7 +90,7 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path):
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
-    """A demo of one seed, so that it takes half a minute."""
+    """The demo with one seed; half a minute."""
     out = tmp_path_factory.mktemp("demo")
     done = principal("demo", "--out", out, "--seeds", 1, env=os.environ | {"COLUMNS": "80"})
     assert done.returncode == 0, done.stderr
@@ -107,7 +107,7 @@ def test_the_demo_measures_both_models_and_claims_nothing_from_one_seed(demo):
         # It has learned digits, and an attack of the same budget does more harm in twenty steps than in one.
         assert found[model, "validation"] > 0.8
         assert found[model, "pgd"] <= found[model, "fgsm"] < found[model, "validation"]
-    assert "nothing can be said about any difference" in said
+    assert "no difference can be judged" in said
     assert max(map(len, said.splitlines())) <= 80
 
 

@@ -1,4 +1,4 @@
-"""The measurement behind docs/results/drop-in.md: its subset, its noise, and going on after a kill."""
+"""benchmarks/drop_in.py: subset, noise, and resuming after an interruption."""
 
 import json
 
@@ -49,4 +49,4 @@ def test_differences_are_paired(drop_in):
     worse[0] = 0
     gap, error = drop_in.difference(worse, plain)
     assert gap == pytest.approx(-1)
-    assert error == pytest.approx(1)  # one image of a hundred: a difference within noise
+    assert error == pytest.approx(1)  # one image of a hundred: within noise

@@ -1,4 +1,4 @@
-"""The examples run as a newcomer would run them, only shorter."""
+"""The examples run, with fewer epochs."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Imports only go down. Every import of the package is read, those inside functions and for types among them."""
+"""Modules import only from lower layers; imports inside functions and for types count too."""
 
 import ast
 from pathlib import Path
@@ -25,7 +25,7 @@ FLOORS = (
 )
 # What `import principal_attention` brings, and what it names and brings later; nothing imports it in turn.
 ROOT = {"errors", "version", "installs", "kernel_pca", "pcp", "pursuit", "attention", "modules"}
-ROOT_LATER = {"adapt", "robust_pca"}
+ROOT_LATER = {"adapt", "robust_pca", "vision"}
 KINDS = {room for floor in FLOORS for room in floor if room.startswith("tasks.")}
 # The engines and the command line name no kind; the demo is about one.
 NAMES_A_KIND = {("cli.demo", "tasks.image_classes")}
@@ -40,13 +40,13 @@ MODULES = {module_of(path): path for path in SOURCE.rglob("*.py")}
 
 
 def room_of(module):
-    """The longest name of a room that the module lies in; "" is the package itself."""
+    """The longest listed subpackage that contains the module; "" is the package itself."""
     rooms = [room for floor in FLOORS for room in floor if module == room or module.startswith(f"{room}.")]
     return max(rooms, key=len, default="" if module in ("", "__main__") else None)
 
 
 def imports(module, tree=None):
-    """The modules of this package that a module imports, as they are named there."""
+    """Modules of this package that a module imports."""
     path = MODULES[module]
     package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
     for node in ast.walk(tree or ast.parse(path.read_text(encoding="utf-8"))):
@@ -71,7 +71,7 @@ EDGES = {(module, target) for module in MODULES for target in imports(module) if
 
 def test_every_module_has_a_floor():
     assert [module for module in MODULES if room_of(module) is None] == []
-    assert len(EDGES) > 500  # the reader reads
+    assert len(EDGES) > 500  # the import reader works
 
 
 def test_imports_only_go_down():
@@ -97,7 +97,7 @@ def test_nobody_below_the_rooms_names_a_kind():
 
 
 def test_no_module_leads_back_to_itself():
-    """Also not through an import that waits inside a function; a package's own list of its modules aside."""
+    """Imports inside functions count; the imports of a package's `__init__` from its own modules do not."""
     below = {module: set() for module in MODULES}
     for module, target in EDGES:
         lists = MODULES[module].name == "__init__.py" and target.startswith(module)
@@ -132,5 +132,5 @@ def test_no_module_leads_back_to_itself():
     ],
 )
 def test_imports_are_read_wherever_they_stand(module, line, expected):
-    """The reader itself, on lines that the house does not have."""
+    """The import reader, on statements that do not occur in the package."""
     assert list(imports(module, ast.parse(line))) == [expected]

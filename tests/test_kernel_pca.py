@@ -1,4 +1,4 @@
-"""Theorem 1, exactly; and scikit-learn's kernel PCA as an independent witness."""
+"""Theorem 1, and comparison with scikit-learn's kernel PCA."""
 
 import math
 
@@ -14,7 +14,7 @@ N, D = 24, 6
 
 
 def gram(keys):
-    """K_φ written out, with nothing but the definition."""
+    """K_φ computed from its definition."""
     kernel = torch.exp(keys @ keys.mT / math.sqrt(keys.shape[-1]))
     g = kernel.sum(-1)
     return kernel / (g.unsqueeze(-1) * g.unsqueeze(-2))

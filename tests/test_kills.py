@@ -1,4 +1,4 @@
-"""Whatever is killed with kill -9, and however often, ends as if nobody had touched it: `kills.py` kills."""
+"""Commands killed with kill -9 and restarted have the same results as uninterrupted ones; see `kills.py`."""
 
 import shutil
 import subprocess
@@ -12,7 +12,7 @@ from principal_attention.plumbing.files import read_jsonl, write_jsonl
 
 
 def killed(out, *words):
-    """Run the script, which must find nothing."""
+    """Run the script, which must find no differences."""
     command = [sys.executable, "-W", "ignore", str(Path(kills.__file__)), "--out", str(out), *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -28,7 +28,7 @@ def test_a_few_kills_change_nothing(tmp_path):
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="as above")
 def test_two_hundred_kills_of_everything_change_nothing(tmp_path):
-    """In two parts: the script itself goes on where it was."""
+    """In two parts, to test that the script resumes."""
     killed(tmp_path, "--kills", 20)
     rounds = read_jsonl(tmp_path / "rounds.jsonl")
     killed(tmp_path, "--kills", 200)
@@ -40,7 +40,7 @@ def test_two_hundred_kills_of_everything_change_nothing(tmp_path):
 
 @pytest.fixture
 def folders(tmp_path):
-    """Two equal ones, as a training and an evaluation leave them."""
+    """Two equal folders with the files of a training and an evaluation."""
     whole = tmp_path / "whole"
     for step in (8, 9):
         (whole / "checkpoints" / f"step-{step:08}").mkdir(parents=True)

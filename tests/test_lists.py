@@ -1,4 +1,4 @@
-"""`principal list`: a line about every thing, laid out for the width at hand."""
+"""`principal list`: one line per entry, in the width of the terminal."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`SelfAttention`: parameters, interchange with timm, and each mechanism against its function."""
+"""`SelfAttention`: parameters, exchange of weights with timm, and each mechanism compared with its function."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The page of results that several benchmarks write to."""
+"""Result pages with several sections."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""The README's code runs, and the documents point to what exists."""
+"""Code in the documents runs, and links and names exist."""
 
 import importlib
 import re

@@ -1,4 +1,4 @@
-"""What the README says of key recovery."""
+"""Claims of docs/results/key-recovery.md."""
 
 import json
 

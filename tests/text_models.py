@@ -1,4 +1,4 @@
-"""What the tests of text evaluate, and how they call any command."""
+"""Models, data and commands for the tests of text."""
 
 import torch
 from typer.testing import CliRunner

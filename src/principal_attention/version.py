@@ -1,3 +1,3 @@
-"""The version, where what is built and what is printed both find it."""
+"""Version of the package, read by the build and by `principal --version`."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""`principal analyze` as people call it."""
+"""`principal analyze` on the command line."""
 
 import json
 
@@ -28,7 +28,7 @@ DIGITS = dict(img_size=8, patch_size=1, in_chans=1, embed_dim=32, depth=2, num_h
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """Untrained models for 8×8 digits, of 65 tokens and heads of 8, as finished runs have them."""
+    """Folders of untrained models for 8×8 digits, with 65 tokens and heads of width 8, saved as finished runs."""
     torch.manual_seed(0)
     folders = {}
     for kind in ("kpca_vit", "symvit"):
@@ -42,7 +42,7 @@ def models(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def words(tmp_path_factory):
-    """Tiny BERT and GPT-2 with heads of 4, a tokenizer, and a table of texts."""
+    """Tiny BERT and GPT-2 with heads of width 4, a tokenizer, and a table of texts."""
     import pandas
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
@@ -143,7 +143,7 @@ def test_an_analysis_that_was_killed_goes_on_and_finds_the_same(models, tmp_path
 
 
 def test_an_untrained_network_is_no_more_kernel_pca_than_itself(models, tmp_path):
-    """Each head is one draw of an initialisation: as many clear as luck lets, one in forty."""
+    """Each head is one random initialisation: about one in forty clears the null model by chance."""
     from principal_attention.analysis.verdicts import heads_that_clear
 
     records = analyze(inputs(models["symvit"], 12), tmp_path)
@@ -185,7 +185,7 @@ def test_another_model_has_no_place_in_the_folder(models, tmp_path):
 
 
 def test_sentences_are_taken_without_their_padding(words, tmp_path):
-    """Of texts of 4 to 22 tokens those of at least 6 are long enough for heads of 4."""
+    """Texts have 4 to 22 tokens; heads of width 4 need at least 6."""
     principal(f"hf:{words / 'bert'}", "--data", words / "train.parquet", "--texts", 9, "--out", tmp_path)
     assert {r["n"] for r in read(tmp_path)} == {5}
     alone = tmp_path / "alone"
@@ -195,7 +195,7 @@ def test_sentences_are_taken_without_their_padding(words, tmp_path):
 
 
 def test_texts_are_joined_to_pieces(words, tmp_path):
-    """57 words make four pieces of 14 words and two marks."""
+    """57 words make four pieces of 14 words and two special tokens."""
     given = (f"hf:{words / 'bert'}", "--data", words / "train.parquet", "--out", tmp_path)
     principal(*given, "--pack", 16)
     assert {r["n"] for r in read(tmp_path) if r["null"] != "untrained"} == {4}
@@ -207,7 +207,7 @@ def test_causal_heads_are_refused_and_analysed_row_by_row_on_request(words, tmp_
     said = principal(*common, code=1)
     assert "layer 0 is causal" in said
     assert "--prefixes" in said
-    principal(*common, "--prefixes", "8,16")  # as it was told to
+    principal(*common, "--prefixes", "8,16")  # with the given prefixes
     found = read(tmp_path)
     assert {r["prefix"] for r in found} == {8, 16}
     assert not any(r["metric"] == "explained_share" for r in found)
@@ -234,7 +234,7 @@ def test_a_language_model_of_ours_is_analysed_like_any_other(words, tmp_path):
         (("{symvit}",), "--data is missing"),
         (("{symvit}", "--data", "digits", "--pack", 64), "--pack is an option of language models and text classifiers"),
         (("hf:{bert}", "--data", "{texts}", "--column", "label"), "expected texts"),
-        (("hf:{bert}", "--data", "{texts}", "--pack", 400), "less than the 400 tokens of one piece"),
+        (("hf:{bert}", "--data", "{texts}", "--pack", 400), "fewer than the 400 tokens of one piece"),
         (("hf:{bert}", "--data", "{texts}", "--prefixes", "8"), "layer 0 is not causal"),
         (("hf:{gpt2}", "--data", "{texts}", "--prefixes", "40"), "no sequence has the 40 tokens"),
         (("hf:{bare}", "--data", "{texts}"), "holds no tokenizer"),

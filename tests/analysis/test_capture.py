@@ -1,4 +1,4 @@
-"""Every attention call is seen as it is, and the model computes what it would have computed, bit for bit."""
+"""`capture` records every attention call, and the model's outputs stay bit for bit the same."""
 
 import pytest
 import timm
@@ -74,7 +74,7 @@ def test_heads_are_seen_and_the_outputs_untouched(name):
     assert layers == len(seen) == 2
     before, during, after = (x if torch.is_tensor(x) else x.last_hidden_state for x in (before, during, after))
     assert torch.equal(before, after)
-    # torch's encoder layer has a kernel of its own, which it does not use where a module is looked at
+    # torch's encoder layer has a fused kernel, which it does not use while a module is observed
     assert torch.equal(before, during) or (name.startswith("torch") and torch.allclose(before, during, atol=1e-5))
     for layer, heads in enumerate(seen):
         assert heads.layer == layer
@@ -161,7 +161,7 @@ def test_a_bias_is_refused_since_it_is_no_kernel_of_q_and_k():
                               num_heads=4, num_classes=2).eval()  # fmt: skip
     with torch.no_grad(), pytest.raises(InputError, match="layer 0 adds a bias"), capture(model, lambda heads: None):
         model(IMAGE)
-    model(IMAGE)  # nothing is left of it
+    model(IMAGE)  # the observation has ended
 
 
 class WrittenOut(nn.Module):

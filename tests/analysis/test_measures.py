@@ -1,5 +1,4 @@
-"""Every measure recognises a layer that is kernel PCA, tells a random one apart, and agrees with who computes it
-otherwise."""
+"""Every measure distinguishes kernel PCA from random values and agrees with an independent computation."""
 
 import itertools
 from dataclasses import replace
@@ -161,7 +160,7 @@ def test_gamma_is_the_quotient_of_the_paper(heads):
 
 
 def test_gamma_is_compared_across_the_whole_sequence(heads):
-    """Also where its second half repeats the first."""
+    """Also if the second half of the columns repeats the first."""
     whole = heads("random")
     twice = {name: torch.cat([getattr(whole, name)[..., :30, :]] * 2, -2) for name in ("queries", "keys", "values")}
     once, again = numbers(whole)["none"], numbers(replace(whole, **twice))["none"]
@@ -193,7 +192,7 @@ def test_similarities_of_the_re_examination(make):
 
 
 def test_matching_rows_cannot_tell_whose_they_are(heads):
-    """The re-examination's matched cosine is the same for shuffled values, so that null is not asked."""
+    """The matched cosine is the same for shuffled values, so this null model is not used."""
     whole = heads("random")
     axes = Axes(whole.queries, whole.keys, whole.values.shape[-1], whole.scale)
     mixed = stand_in("shuffled", whole.values, 0, EXAMPLES, 0)
@@ -216,7 +215,7 @@ def test_nulls_depend_on_the_example_alone(heads):
 
 @pytest.mark.parametrize("size", [1e-8, 1.0, 8.0, 30.0])
 def test_numbers_stay_finite_whatever_the_size_of_the_keys(heads, size):
-    """At size 30 the kernel spans hundreds of orders of magnitude."""
+    """With entries of size 30 the kernel spans hundreds of orders of magnitude."""
     for null, found in numbers(heads("random", size=size)).items():
         for metric, value in found.items():
             if metric not in ("phi_norm", "j_proj", "j_star", "residual", "residual_best", "j_proj_authors"):
@@ -232,7 +231,7 @@ def test_keys_that_are_all_alike_have_no_axes(heads):
 
 
 def test_a_basis_spans_what_the_columns_span(make):
-    """Wherever the columns are that others span, or that are zero."""
+    """For any position of linearly dependent or zero columns."""
     (columns,) = make(20, 4, count=1)
     zero = torch.zeros(20, 1, dtype=columns.dtype)
     a, b, c, d = columns.split(1, -1)

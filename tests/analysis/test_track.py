@@ -1,4 +1,4 @@
-"""`track: kernel_pca`: what is logged each epoch, and that looking changes nothing."""
+"""`track: kernel_pca`: the numbers logged per epoch; training is not affected."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Numbers of examples become intervals, intervals become answers; the answers follow the layer."""
+"""Intervals from numbers per example, and verdicts from intervals."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from principal_attention.analysis.verdicts import heads_that_clear, judge
 
 
 def records(heads, *, examples=12, seed=0):
-    """Of heads that see other tokens in each example."""
+    """Records of heads whose numbers vary between examples."""
     summary = Summary(seed)
     for start in range(0, examples, 3):
         numbers = list(range(start, start + 3))
@@ -46,12 +46,12 @@ def test_a_head_clears_only_where_it_clears_every_null(layer):
 
 
 def test_random_values_do_not_clear_the_null_they_are(layer):
-    """They differ from another draw by noise alone: about one head in forty would clear."""
+    """Heads that differ from the null model by noise only: about one in forty clears it."""
     assert heads_that_clear(layer("random"), "overlap") == [False, False]
 
 
 def test_an_interval_is_that_of_a_mean():
-    """On 200 Gaussian numbers the percentile interval is the normal one but for drawing (1000 resamples: 5%)."""
+    """For 200 Gaussian numbers the percentile interval is the normal one, within 5% (1000 resamples)."""
     values = np.random.default_rng(0).normal(3, 2, (200, 1))
     sums = Sums(1)
     for start in range(0, 200, 50):
@@ -66,7 +66,7 @@ def test_an_interval_is_that_of_a_mean():
 
 
 def test_differences_are_paired_by_example():
-    """Two numbers that move together differ by a constant, however much they vary."""
+    """Two correlated numbers differ by a constant, although each varies."""
     values = np.random.default_rng(0).normal(0, 5, (50, 1))
     counts = example_counts(range(50), 0)
     ours, null = Sums(1), Sums(1)
@@ -89,7 +89,7 @@ def test_few_examples_are_no_ground_for_an_answer(heads):
 
 
 def test_a_saturated_measure_needs_more_than_a_small_gap(layer):
-    """All of the way but for what the nulls also go: near 1, cleared, and still nothing."""
+    """Values near 1 that clear null models near 1 are not sufficient."""
     found = layer("half")
     for each in found:
         if each["metric"] == "explained_share":
@@ -99,7 +99,7 @@ def test_a_saturated_measure_needs_more_than_a_small_gap(layer):
 
 
 def test_a_head_of_a_population_is_not_beyond_it():
-    """Heads that differ from each other by their initialisation clear 5% of the time on both sides, and not always."""
+    """Heads that differ only by their initialisation clear in 5% of the cases, counting both sides."""
     random = np.random.default_rng(0)
     clear = 0
     for _ in range(400):

@@ -1,4 +1,4 @@
-"""`python -m principal_attention.installs` in an environment of its own, which sees the packages of this one."""
+"""`python -m principal_attention.installs` in a new environment that sees the packages of this one."""
 
 import importlib.util
 import subprocess
@@ -14,8 +14,8 @@ from principal_attention.installs.__main__ import FILE
 
 @pytest.fixture
 def environment(tmp_path):
-    """The environment's Python and its site-packages. The packages of this one are seen through `sys.path`, where .pth
-    files do nothing."""
+    """Python and site-packages of a new environment. It sees this environment's packages through `sys.path`, without
+    their .pth files."""
     venv.create(tmp_path / "env", with_pip=False)
     site = next((tmp_path / "env" / "lib").glob("python3*/site-packages"))
     torch = Path(importlib.util.find_spec("torch").origin).parent.parent
@@ -33,7 +33,7 @@ def test_timm_is_imported_first(environment):
     done = run(python, "-m", "principal_attention.installs")
     assert done.returncode == 0, done.stderr
     assert run(python, "-c", "import timm").returncode == 0
-    if before.returncode:  # a torchvision beside another build of torch
+    if before.returncode:  # torchvision was built for another build of torch
         assert "torchvision::" in before.stderr
         assert FILE in done.stdout
         assert run(python, "-c", "import sys; assert 'torch' not in sys.modules").returncode == 0

@@ -1,4 +1,4 @@
-"""`import principal_attention` waits for torchvision and transformers instead of loading them."""
+"""`import principal_attention` does not import torchvision or transformers, but acts when they are imported."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def test_torchvision_imports_whatever_it_was_built_for(python, code):
 
 
 def test_asking_for_a_module_does_not_spend_the_hook(python):
-    """transformers asks whether torchvision is there before anybody imports it."""
+    """transformers checks for torchvision before it is imported."""
     code = (
         "import principal_attention, importlib.util as u, sys;"
         "u.find_spec('torchvision'); u.find_spec('transformers.modeling_utils');"
@@ -42,7 +42,7 @@ def test_modules_that_are_not_there_stay_missing_and_other_errors_pass(python):
 
 @pytest.mark.parametrize("order", ["principal_attention, transformers.modeling_utils", None])
 def test_an_old_transformers_is_left_alone(python, order, tmp_path):
-    """One without an attention interface neither breaks the import nor other models."""
+    """A transformers version without an attention interface breaks neither the import nor other models."""
     package = tmp_path / "transformers"
     package.mkdir()
     (package / "__init__.py").write_text("")

@@ -8,7 +8,7 @@ from small_models import KINDS, SIZES
 
 @pytest.fixture
 def build():
-    """build(kind, **options): a language model of 60 tokens, its weights large enough to matter, not training."""
+    """build(kind, **options): a language model in eval mode with 60 tokens and large weights."""
 
     def make(kind: str = "softmax", **options) -> LanguageModel:
         torch.manual_seed(0)

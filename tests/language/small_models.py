@@ -1,4 +1,4 @@
-"""Everything a language model can be, small."""
+"""Small language models that cover all options."""
 
 PURSUIT = {"iterations": 4, "lam": 0.5, "preset": "paper"}  # a threshold at which much is shrunk
 RPC = {"form": "query", "layers": {"0": PURSUIT, "1": PURSUIT}}

@@ -7,7 +7,7 @@ from principal_attention.language.adaptive import AdaptiveSoftmax
 
 
 def pair(cutoffs, vocab=50, dim=12):
-    """Ours, and torch's own with the same weights: its tails have a projection, here the identity, and no bias."""
+    """Our adaptive softmax, and torch's with the same weights; torch's tails have a projection, here the identity."""
     ours = AdaptiveSoftmax(vocab, dim, cutoffs).double()
     table = torch.randn(vocab, dim, dtype=torch.float64, requires_grad=True)
     nn.init.normal_(ours.bias)
@@ -72,5 +72,5 @@ def test_without_cutoffs_it_is_the_softmax():
 
 @pytest.mark.parametrize("cutoffs", [[0], [60], [50], [10, 10], [20, 10]])
 def test_cutoffs_must_grow_below_the_vocabulary(cutoffs):
-    with pytest.raises(InputError, match="expected growing numbers below it"):
+    with pytest.raises(InputError, match="expected increasing numbers below it"):
         AdaptiveSoftmax(50, 12, cutoffs)

@@ -1,4 +1,4 @@
-"""How texts are read before they are classified."""
+"""Tokenization of texts for classification."""
 
 import pytest
 

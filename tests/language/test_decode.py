@@ -14,7 +14,7 @@ SAMPLINGS = {"greedy": Sampling(0.0), "drawn": Sampling(1.0, seed=3), "top p": S
 @pytest.mark.parametrize("how", SAMPLINGS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_cached_is_uncached_token_by_token(kind, how, dtype, build):
-    """Over the end of the context too, where both begin again from its second half."""
+    """Also beyond the end of the context, where both continue from its second half."""
     model = build(kind).to(dtype)
     found = [list(generate(model, [5, 9, 2], 60, SAMPLINGS[how], cached=cached)) for cached in (True, False)]
     assert found[0] == found[1]
@@ -22,7 +22,7 @@ def test_cached_is_uncached_token_by_token(kind, how, dtype, build):
 
 
 def test_rounding_does_not_change_a_draw():
-    """A cache rounds otherwise in the last bits, and neighbours among many likely tokens then change places."""
+    """A cache changes rounding in the last bits, so that equally likely tokens can change places."""
     log_probs = torch.randn(50_000).mul(0.1).log_softmax(-1)
     rounded = log_probs + 1e-6 * torch.randn(50_000)
     assert not torch.equal(log_probs.argsort(), rounded.argsort())
@@ -41,7 +41,7 @@ def test_each_token_is_drawn_from_what_the_text_before_it_makes_likely(build):
 
 @pytest.fixture
 def reads(monkeypatch):
-    """reads(model): how many tokens it is given at a time, from now on."""
+    """reads(model): list to which every call of the model appends its number of tokens."""
 
     def watch(model):
         found, embed = [], model.embed
@@ -73,7 +73,7 @@ def test_a_long_prompt_is_cut_to_the_context(build):
 
 
 def test_draws_follow_the_probabilities():
-    """A share of 3,000 draws has a deviation of 0.009 at most: 0.04 is over four of them."""
+    """The share of 3,000 draws has a standard deviation of at most 0.009; 0.04 is more than four of them."""
     log_probs = torch.tensor([0.1, 0.6, 0.3]).log()
     count = torch.bincount(torch.tensor([Sampling(1.0).draw(log_probs, i) for i in range(3000)]), minlength=3) / 3000
     torch.testing.assert_close(count, torch.tensor([0.1, 0.6, 0.3]), rtol=0, atol=0.04)
@@ -106,7 +106,7 @@ def test_settings_are_checked(wrong):
 def test_extreme_settings_still_draw(build):
     log_probs = torch.tensor([0.1, 0.6, 0.3]).log()
     assert Sampling(1e-310, seed=10**30).draw(log_probs, 0) == 1
-    with pytest.raises(InputError, match="not numbers"):
+    with pytest.raises(InputError, match="probabilities are NaN"):
         Sampling(1.0).draw(log_probs * float("nan"), 0)
 
 
@@ -129,4 +129,4 @@ def test_a_letter_of_several_bytes_comes_whole(tmp_path):
     prompt, rest = encode(bytes_, ["x", "猫é"])
     assert len(rest) == 5
     assert list(stream(bytes_, prompt, iter(rest))) == ["猫", "é"]
-    assert "".join(stream(bytes_, prompt, iter(rest[:4]))) == "猫\ufffd"  # it ends within a letter
+    assert "".join(stream(bytes_, prompt, iter(rest[:4]))) == "猫\ufffd"  # it ends within a character

@@ -13,7 +13,7 @@ def expert(layer, number, x):
 
 
 def naive(layer, x):
-    """Token by token, expert by expert."""
+    """Reference with loops over tokens and experts."""
     rows = []
     for token in x.reshape(-1, x.shape[-1]):
         scores = layer.router(token)
@@ -47,7 +47,7 @@ def test_outputs_and_gradients_are_those_of_a_loop_over_tokens(top_k):
 
 
 def test_only_the_chosen_experts_are_computed():
-    """Two of sixteen cost two dense layers' multiplications, the router's, and at most a block of rows an expert."""
+    """Multiplications are those of two dense layers, the router, and at most one block of rows per expert."""
     dim, inner, count = 32, 64, 512
     layer, x = SparseExperts(dim, inner, 16), torch.randn(count, dim)
     with FlopCounterMode(display=False) as flops, torch.no_grad():
@@ -67,7 +67,7 @@ def test_masked_tokens_go_to_no_expert():
 
 
 def test_dropout_is_between_the_two_products_of_an_expert():
-    """Without it and with all of it: then only the second product's bias is left."""
+    """With dropout 0, and with dropout 1, where only the bias of the second layer remains."""
     layer, x = SparseExperts(12, 20, 6, dropout=1.0), torch.randn(9, 12)
     torch.testing.assert_close(layer.eval()(x), naive(layer, x))
     weights, chosen = layer.router(x).topk(2, -1)

@@ -15,7 +15,7 @@ from small_models import KINDS, PURSUIT
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_future_token_changes_a_past_log_probability(kind, dtype, build, tokens):
-    """Bit for bit: the later tokens may route to other experts and fill their batches differently."""
+    """Bit for bit, although later tokens change the batches of the experts."""
     model = build(kind).to(dtype)
     with torch.no_grad():
         before = model(tokens)
@@ -89,7 +89,7 @@ def test_targets_give_what_the_log_probabilities_say(kind, build, tokens):
 
 
 def test_every_weight_learns(build, tokens):
-    """Of a model with all there is: gradients reach each parameter."""
+    """In a model with all options every parameter has a gradient."""
     model = build("experts with rpc", balance=0.1).train()
     targets = (torch.arange(3 * 24) % 60).reshape(3, 24)  # one of every cluster
     (model(tokens, targets).mean() + model.balance_loss()).backward()
@@ -137,7 +137,7 @@ def test_every_name_has_the_papers_shape(name):
 
 
 def test_the_language_model_is_built_as_its_repository_does():
-    """Post-norm, ReLU, sines beside embeddings times √d, an adaptive softmax over the paper's 267,735 words."""
+    """Post-norm, ReLU, sinusoidal positions, embeddings times √d, adaptive softmax over the paper's 267,735 words."""
     with torch.device("meta"):
         model = build_language_model("symlm_small", {}, 267_735)
     config = model.config
@@ -154,7 +154,7 @@ def test_embeddings_are_as_large_as_the_sines_beside_them(build, tokens):
 
 
 def test_norms_stand_behind_or_before(build, tokens):
-    """Behind: what leaves a layer is normalised. Before: what comes in is added to, whatever its size."""
+    """Post-norm: the output of a layer is normalised. Pre-norm: the layer adds to its input."""
     for kind, norm in (("softmax", "post"), ("learned positions", "pre")):
         block = build(kind).blocks[0]
         for module in (block.norm1, block.norm2):
@@ -188,11 +188,11 @@ def test_cutoffs_beyond_a_small_vocabulary_are_left_out():
     [
         ({"depht": 3}, "unknown key depht; did you mean depth?"),
         ({"num_heads": 5}, "embed_dim is 128 with 5 heads"),
-        ({"experts": 4, "activation": "gelu"}, "experts are ReLU layers"),
+        ({"experts": 4, "activation": "gelu"}, "experts use ReLU"),
         ({"attention": ["softmax"]}, "attention names 1 layers; expected 16"),
         ({"attention": "lineal"}, "attention"),
         ({"experts": 2, "top_k": 3}, "top_k is 3; expected at most the 2 experts"),
-        ({"cutoffs": [50, 20]}, "expected growing numbers below it"),
+        ({"cutoffs": [50, 20]}, "expected increasing numbers below it"),
         ({"rpc": {"form": "query", "layers": {"99": PURSUIT}}}, "the model's attention layers are 0 to 15"),
     ],
 )
@@ -218,7 +218,7 @@ def test_tokens_and_lengths_are_checked(build, tokens):
 
 
 def test_rpc_layers_may_be_any(build, tokens):
-    """Each choice of layers is a model of its own."""
+    """Each choice of layers gives different outputs."""
     with torch.no_grad():
         found = [build("symmetric", rpc={"form": "query", "layers": dict.fromkeys(chosen, PURSUIT)})(tokens)
                  for chosen in ("0", "1", "01")]  # fmt: skip
@@ -230,7 +230,7 @@ def test_rpc_layers_may_be_any(build, tokens):
 def test_tokens_not_numbered_by_frequency_have_one_softmax():
     with torch.device("meta"):
         assert build_language_model("symlm_small", {}, 50_000, by_frequency=False).config.cutoffs == []
-        with pytest.raises(InputError, match=r"limit that by data\.vocabulary"):
+        with pytest.raises(InputError, match=r"limit it with data\.vocabulary"):
             build_language_model("symlm_small", {"vocab_size": 5}, 50_000)
 
 

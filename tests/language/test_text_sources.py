@@ -1,4 +1,4 @@
-"""Where texts come from, and how their classes are numbered."""
+"""Sources of texts, and numbering of their classes."""
 
 import datasets
 import pyarrow
@@ -35,7 +35,7 @@ def test_classes_are_numbered_by_their_names(names, labels):
 
 def test_texts_without_a_letter_or_that_are_no_text_are_refused(tmp_path):
     datasets.Dataset.from_dict({"text": ["", " \n"]}).to_parquet(tmp_path / "train.parquet")
-    with pytest.raises(InputError, match=r"the split train of .* has no word in it"):
+    with pytest.raises(InputError, match=r"the split train of .* holds no words"):
         open_split(str(tmp_path), "train", labelled=False)
     broken = pyarrow.array([b"good", b"\xff\xfe bad"]).view(pyarrow.string())
     pyarrow.parquet.write_table(pyarrow.table({"text": broken}), tmp_path / "train.parquet")
@@ -54,5 +54,7 @@ def test_the_split_that_is_missing_or_empty_is_named(tmp_path):
         with pytest.raises(InputError, match=said):
             open_split(str(tmp_path), labelled=False, **how)
     (tmp_path / "test.parquet").unlink()
-    with pytest.raises(InputError, match=r"no split for validation, only train; .* take texts of the training split"):
+    with pytest.raises(
+        InputError, match=r"no split for validation, only train; .* hold out texts of the training split"
+    ):
         open_splits(str(tmp_path), labelled=False)

@@ -102,7 +102,7 @@ def test_half_a_letter_is_refused():
 
 
 def test_a_text_of_many_lines_is_the_texts_of_its_lines():
-    """It is read in parts."""
+    """A long text is encoded in parts."""
     tokenizer, lines = count_words(LINES), LINES * 7000
     whole = encode_lines(tokenizer, lines)
     assert torch.equal(whole, encode_lines(tokenizer, LINES).repeat(7000))

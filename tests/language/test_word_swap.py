@@ -30,11 +30,11 @@ def test_what_is_between_words_stays():
 
 
 def test_one_and_a_half_percent_of_the_words():
-    """Of all words of the line, rounded down, stop words counted too; a long line has three in 200."""
+    """The rate counts all words of a line, including stop words, rounded down: three in 200 words."""
     line = " ".join(f"word{i}" if i % 2 else "the" for i in range(200))
     assert len(swapped(line, swap_words(line))) == 3
     assert len(swapped(line, swap_words(line, rate=0.1))) == 20
-    assert len(swapped(line, swap_words(line, rate=1.0))) == 100  # stop words stay even then
+    assert len(swapped(line, swap_words(line, rate=1.0))) == 100  # stop words are kept at rate 1 too
 
 
 @pytest.mark.parametrize("line", ["", " \n", " the of it 's , . @-@ <unk>"])
@@ -49,7 +49,7 @@ def test_a_line_is_swapped_by_its_number_and_the_seed_alone():
     assert whole != swap_lines(lines, seed=6)
     places = [after.split().index(REPLACEMENT) for after in swap_lines(["a1 b2 c3 d4 e5"] * 400, seed=5)]
     counts = np.bincount(places, minlength=5)
-    assert counts.min() > 400 / 5 - 4 * np.sqrt(400 * 0.2 * 0.8)  # four deviations of a fair choice
+    assert counts.min() > 400 / 5 - 4 * np.sqrt(400 * 0.2 * 0.8)  # four standard deviations of a uniform choice
 
 
 def test_stop_words_are_lower_case_and_matched_in_any():
@@ -88,5 +88,5 @@ def test_punctuation_around_a_word_stays(word, kept):
 
 @pytest.mark.parametrize("rate", [0, -0.1, 1.1, float("nan")])
 def test_a_rate_is_a_share(rate):
-    with pytest.raises(InputError, match="expected more than 0, and at most 1"):
+    with pytest.raises(InputError, match="expected a number above 0 and at most 1"):
         swap_words("some words", rate=rate)

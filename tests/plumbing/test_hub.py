@@ -1,4 +1,4 @@
-"""Names of the hub where it cannot be reached: one sentence at once, no retries."""
+"""Names on the hub without a connection: one error message, no retries."""
 
 import socket
 
@@ -10,7 +10,7 @@ from principal_attention.plumbing import hub
 
 @pytest.fixture
 def offline(monkeypatch):
-    """A machine whose resolver knows no host; every attempt to connect is a failure of the test."""
+    """A machine that resolves no host name; any attempt to connect fails the test."""
     import huggingface_hub.constants
 
     def unknown(*_):

@@ -1,4 +1,4 @@
-"""Folders that commands write to: one process at a time, and never another command's."""
+"""Output folders: used by one process at a time, and never by two different commands."""
 
 import io
 import os
@@ -22,7 +22,7 @@ HOLD = (
 
 @pytest.fixture
 def holder(tmp_path):
-    """A process that holds the folder `held`."""
+    """A process that locks the folder `held`."""
     process = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path / "held")], stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "held\n"
     yield process

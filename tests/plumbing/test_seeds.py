@@ -1,4 +1,4 @@
-"""Random numbers are a function of a written-down stream and a position."""
+"""Random numbers are a function of the stream and the position."""
 
 import random
 
@@ -11,7 +11,7 @@ from principal_attention.plumbing.seeds import STREAMS, seed_all, words
 
 
 def test_every_stream_has_a_number_of_its_own_that_stays():
-    """These numbers are part of every result of a seed: one may be added, none may change."""
+    """Stream numbers determine the results of a seed: new ones may be added, existing ones must not change."""
     assert len(set(STREAMS.values())) == len(STREAMS)
     expected = {
         "augmentation": 1, "order": 2, "mixing": 3, "initialisation": 4, "step": 5, "noise": 6, "corruption": 7,
@@ -22,7 +22,7 @@ def test_every_stream_has_a_number_of_its_own_that_stays():
 
 
 def test_no_two_positions_share_their_numbers():
-    """NumPy fills a short seed up with zeros: (5,) and (5, 0) would be one without their length."""
+    """NumPy pads short seeds with zeros, so (5,) and (5, 0) would be equal without their length."""
     places = [(stream, *at) for stream in STREAMS for at in ((), (5,), (5, 0), (5, 0, 0), (0, 5), (5, 1))]
     drawn = [tuple(words(*place)) for place in places]
     assert len(set(drawn)) == len(places)

@@ -1,4 +1,4 @@
-"""Recipes: what they inherit, what overrides them, and what a mistake in one is answered with."""
+"""Recipes: inheritance, overrides, and error messages."""
 
 import math
 
@@ -33,7 +33,7 @@ def test_every_built_in_recipe_is_valid_and_says_how_it_is_run(name):
 
 @pytest.mark.parametrize("name", list_recipes())
 def test_a_printed_recipe_is_the_same_recipe(name, write):
-    """`principal list recipes NAME > mine.yaml` gives a file that trains what NAME trains, and says every key."""
+    """`principal list recipes NAME > mine.yaml` writes a recipe that equals NAME and contains every key."""
     recipe = read_recipe(name)
     printed = print_recipe(recipe)
     again = read_recipe(str(write("printed", printed)))
@@ -74,7 +74,7 @@ RATES = {  # optimizer, rate, clip, steps or epochs, warm-up, smallest rate, bat
 
 @pytest.mark.parametrize("name", RATES)
 def test_language_is_trained_at_the_papers_rates(name):
-    """Those of their own repositories; steps and batches of the mixtures of experts are ours."""
+    """Settings of the original repositories; steps and batches of the mixtures of experts are ours."""
     recipe = read_recipe(name)
     given, schedule = recipe.optimizer, recipe.schedule
     found = (given.name, given.lr, given.clip, schedule.steps or schedule.epochs, schedule.warmup_steps,
@@ -166,7 +166,7 @@ def test_a_mistake_gets_one_sentence(overrides, sentence):
         ("", "holds NoneType"),
         ("a: [", "is not YAML"),
         ("base: 5", "base of"),
-        ("1: 2", "1 is not a key; expected task, name, seed"),
+        ("1: 2", "1 is not a valid key; expected task, name, seed"),
         ("base: nowhere", "there is no recipe nowhere"),
         ("base: wrong", "inherits from itself: wrong → wrong"),
         ("data: {source: digits}\nname: x", "expected either model"),

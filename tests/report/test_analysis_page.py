@@ -1,4 +1,4 @@
-"""The page and the tables of an analysis, from records alone."""
+"""Page and tables of an analysis, made from records only."""
 
 import pytest
 

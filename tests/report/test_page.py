@@ -73,7 +73,7 @@ def test_a_browser_shows_it_whole_and_asks_nobody_for_anything(browser, tmp_path
     assert tab.locator("h1").inner_text() == "RPC-SymViT against SymViT on handwritten digits"
     assert tab.locator("#results tbody tr").count() == 2
     assert tab.locator("#results tbody tr").first.locator("td").all_inner_texts()[1] == "91.0 ± 1.0"
-    for picture in tab.locator("img").all():  # each is decoded, and has a text for those who cannot see it
+    for picture in tab.locator("img").all():  # each is decoded and has an alternative text
         assert picture.evaluate("image => image.naturalWidth") > 100
         assert picture.get_attribute("alt")
     # The page itself never scrolls sideways; a wide table scrolls in its own box.

@@ -1,4 +1,4 @@
-"""A kind that only the tests know is trained, killed, resumed, measured, compared and reported by the same engines."""
+"""A kind registered by the tests is trained, killed, resumed, evaluated, compared and reported."""
 
 import os
 import signal
@@ -40,14 +40,14 @@ def _registered():
 
 
 def principal(*words, code=0):
-    """The command in this process; what it printed."""
+    """Output of the command, run in this process."""
     done = CliRunner().invoke(build_app(), [str(word) for word in words], env={"COLUMNS": "100"})
     assert done.exit_code == code, done.output
     return done.output
 
 
 def killed(file, lines, *words):
-    """Run the command in a process of its own, and kill that as soon as the file has so many lines."""
+    """Run the command in a new process, and kill it when the file has this number of lines."""
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
     command = [sys.executable, "-W", "ignore", "-c", COMMAND, *map(str, words)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
@@ -62,13 +62,13 @@ def killed(file, lines, *words):
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    """A folder with the recipe, a run that was left alone, one that was killed and resumed, and one of another seed."""
+    """Folder with the recipe, an uninterrupted run, a killed and resumed run, and a run with another seed."""
     root = tmp_path_factory.mktemp("numbers")
     (root / "ruler.yaml").write_text(RECIPE)
     principal("train", root / "ruler.yaml", "--out", root / "whole")
     words = ("train", root / "ruler.yaml", "--out", root / "killed")
     killed(root / "killed" / "metrics.jsonl", 40, *words)
-    assert not (root / "killed" / "records.jsonl").exists()  # it was killed on the way
+    assert not (root / "killed" / "records.jsonl").exists()  # it was killed before the end
     principal(*words, "--resume")
     principal("train", root / "ruler.yaml", "seed=1", "--out", root / "other")
     return root
@@ -134,7 +134,7 @@ def test_its_options_are_on_the_command_line_and_only_there_for_it(world, tmp_pa
     said = principal("evaluate", trained, "--data", folder, "--dark", 0.5, "--out", tmp_path, code=1)
     assert "--dark is an option of readers of numbers;" in said
     said = principal("analyze", world / "whole", "--out", tmp_path, code=1)
-    assert "is one of readers of numbers, whose heads are not analysed" in said
+    assert "is one of readers of numbers, whose heads cannot be analysed" in said
 
 
 def test_it_can_be_robustified_by_name(world, tmp_path):

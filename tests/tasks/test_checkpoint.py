@@ -1,4 +1,4 @@
-"""`--checkpoint last`: an unfinished run is measured with the weights of its newest checkpoint."""
+"""`--checkpoint last`: an unfinished run is evaluated with the weights of its newest checkpoint."""
 
 import shutil
 
@@ -18,7 +18,7 @@ FINISHED = ("config.json", "model.safetensors", "records.jsonl")
 
 
 def unfinish(run):
-    """Remove what only a finished run has."""
+    """Remove the files that only a finished run has."""
     for name in FINISHED:
         (run / name).unlink()
 

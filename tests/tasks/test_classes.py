@@ -15,7 +15,7 @@ from principal_attention.vision.pixels import OnPixels, gaussian_noise
 
 
 class Fixed(nn.Module):
-    """Logits that are the images themselves."""
+    """Model that returns its inputs as logits."""
 
     def forward(self, images):
         return images
@@ -74,8 +74,8 @@ def test_the_paired_interval_is_students():
     assert found.verdict() == "within noise"
     assert paired([0.9, 0.8, 0.7], [0.5, 0.4, 0.31]).verdict() == "better"
     assert paired([0.1, 0.2, 0.3], [0.5, 0.6, 0.71]).verdict() == "worse"
-    assert paired([0.9], [0.1]).verdict() == "one seed: no telling"
-    for same in ([0.5, 0.5], [0.75, 0.75]):  # equal differences have no deviation to judge by
+    assert paired([0.9], [0.1]).verdict() == "one seed: unknown"
+    for same in ([0.5, 0.5], [0.75, 0.75]):  # equal differences have no deviation
         assert paired(same, [0.5, 0.5]).verdict() == "within noise"
 
 
@@ -85,7 +85,7 @@ def test_percent():
 
 
 def test_two_models_on_the_same_images():
-    """12 images that only one gets right, 10 to 2: McNemar's exact p is 2·P(X ≤ 2) of 12 fair coins, 158/4096."""
+    """Only one model is right on 12 images, 10 to 2: McNemar's exact p is 2·P(X ≤ 2) for 12 coins, 158/4096."""
     ours = [True] * 10 + [False] * 2 + [True] * 80 + [False] * 8
     theirs = [False] * 10 + [True] * 2 + [True] * 80 + [False] * 8
     found = on_same_examples(ours, theirs)
@@ -103,7 +103,7 @@ def test_two_models_on_the_same_images():
 
 
 def test_two_models_with_scores_of_the_same_examples():
-    """Against Student's paired t: 200 differences of mean 0.3 and deviation 1 are many enough for the normal law."""
+    """Compared with Student's paired t, for 200 differences with mean 0.3 and deviation 1."""
     random = np.random.default_rng(0)
     theirs = random.normal(size=200)
     ours = theirs + 0.3 + random.normal(size=200)

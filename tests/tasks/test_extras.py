@@ -1,4 +1,4 @@
-"""Each extra is enough for its own models: what only the other one brings is not there."""
+"""Each extra suffices for its own models: the packages of the other extra are not importable."""
 
 import pytest
 
@@ -6,7 +6,7 @@ ONLY_IMAGES_NEED = ("foolbox", "pyautoattack", "sklearn", "matplotlib", "jinja2"
 ONLY_TEXTS_NEED = ("transformers", "tokenizers")
 
 
-# Packages that are not there, as Python itself would say it.
+# Hides packages with the same errors as if they were not installed.
 WITHOUT = """
 import sys
 from importlib.machinery import PathFinder
@@ -33,7 +33,7 @@ def test_what_is_missing_is_named(principal_without, language):
     assert done.returncode == 1
     assert (
         done.stderr
-        == "principal generate: tokenizers is not installed; pip install 'principal-attention[all]' brings it\n"
+        == "principal generate: tokenizers is not installed; install it with pip install 'principal-attention[all]'\n"
     )
 
 
@@ -45,7 +45,7 @@ def test_images_need_no_library_of_texts(principal_without, trained, folder, tmp
 
 
 def test_texts_need_no_library_of_images(principal_without, language, classifier, lines, classes, tmp_path):
-    seconds = ("timm", "torchvision")  # training has timm's optimizers; measuring does without, and begins sooner
+    seconds = ("timm", "torchvision")  # only training needs timm; evaluation starts faster without
     for model, data in ((language, lines), (classifier, classes)):
         how = ("evaluate", model, "--data", data, "--limit", 8, "--out", tmp_path / model.name)
         done = principal_without((*ONLY_IMAGES_NEED, *seconds), *how)

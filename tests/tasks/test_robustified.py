@@ -1,4 +1,4 @@
-"""RPC-Attention put in by name on the command line, and models that were saved with it: measured as they are."""
+"""Evaluation with --robustify, and of models saved with RPC-Attention."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def principal(*words):
 
 
 def sure(folder):
-    """How sure the model was of each example, by the example's number."""
+    """Confidence of each answer, by the number of the example."""
     lines = read_jsonl(folder / "outcomes-0.jsonl")
     return {i: x for line in lines for i, x in zip(line["index"], line["confidence"], strict=True)}
 
@@ -40,7 +40,7 @@ def plain(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def saved(plain, tmp_path_factory):
-    """saved[robust]: the folder of the model as it is, and with RPC-Attention."""
+    """saved[robust]: folder of the model without and with RPC-Attention."""
     root = tmp_path_factory.mktemp("timm")
     options = {key: x for key, x in OPTIONS.items() if key != "num_classes"}
     for robust in (False, True):
@@ -64,7 +64,7 @@ def test_named_and_saved_are_the_same_model_image_by_image(saved, folder, tmp_pa
 
 
 def test_weights_whose_config_records_rpc_attention_are_not_taken_for_the_plain_model(saved, tmp_path):
-    """`timm:NAME@FOLDER/model.safetensors`: the config beside the weights says what the model is."""
+    """`timm:NAME@FOLDER/model.safetensors` uses the config in the folder of the weights."""
     torch.manual_seed(0)
     model = create("vit_tiny_patch16_224").eval()
     pa.robustify(model, pursuit=PURSUIT, layers="all")
@@ -121,7 +121,7 @@ def test_a_hugging_face_model_by_its_folder(folder, tmp_path):
 
 
 def test_texts_too(language, classifier, lines, classes, tmp_path):
-    """The language model has RPC-Attention in its first layer already, which is replaced."""
+    """The RPC-Attention in the language model's first layer is replaced."""
     for name, more in (("own", ()), ("named", ("--robustify", "preset=cleaned,iterations=3,lam=0.2,layers=all"))):
         principal("evaluate", language, "--data", lines, *more, "--out", tmp_path / name)
         principal("evaluate", classifier, "--data", classes, *more, "--out", tmp_path / f"{name}-classes")
@@ -158,5 +158,5 @@ def test_comparisons_and_checks_are_records(saved, folder, tmp_path):
     checks = records(tmp_path / "robust", metric="check")
     assert [each["case"] for each in checks] == ["zero gradients", "AutoAttack's flags"]
     assert np.isin([each["value"] for each in checks], [0.0, 1.0]).all()
-    principal("evaluate", saved[True], *how, "--out", tmp_path / "robust")  # without --against they are kept
+    principal("evaluate", saved[True], *how, "--out", tmp_path / "robust")  # keeps the comparisons
     assert records(tmp_path / "robust", metric="difference") == found

@@ -1,4 +1,4 @@
-"""What used to give a wrong number without a word."""
+"""Regression tests: mistakes that led to wrong numbers without an error."""
 
 import subprocess
 import sys
@@ -29,7 +29,7 @@ def test_a_runs_own_data_have_the_split_that_was_asked_for(quick, tmp_path):
 
 def test_a_run_that_is_trained_further_is_no_starting_point(quick, tmp_path):
     quick(tmp_path / "run", "schedule.epochs=1", "schedule.warmup_epochs=0")
-    (tmp_path / "run" / "records.jsonl").unlink()  # as while it is trained further
+    (tmp_path / "run" / "records.jsonl").unlink()  # as during further training
     with pytest.raises(InputError, match="has not finished; continue it with"):
         quick(tmp_path / "next", "model=null", f"init_from={tmp_path / 'run'}", base=())
 
@@ -68,7 +68,7 @@ def test_an_evaluation_does_not_write_over_the_run_it_measures(quick, tmp_path):
     assert (tmp_path / "run" / "records.jsonl").read_bytes() == before
 
 
-@pytest.mark.filterwarnings("ignore")  # torch's own, that tracing is deprecated and sees only one way through
+@pytest.mark.filterwarnings("ignore")  # torch's warnings that tracing is deprecated and follows one branch only
 def test_tracing_with_gradients_gives_the_same():
     layer = pa.SelfAttention(16, 2, pa.RPC(pa.Pursuit(3, 0.3, "cleaned")))
     x = torch.randn(1, 7, 16, requires_grad=True)

@@ -1,4 +1,4 @@
-"""`principal evaluate` and `principal generate` on models of text, as typed."""
+"""`principal evaluate` and `principal generate` with text models, on the command line."""
 
 import json
 import math
@@ -26,7 +26,7 @@ from text_models import CONTEXT, language_model, principal
 
 
 def losses_by_definition(folder, inputs, targets):
-    """The paper's window, one token at a time."""
+    """Reference for the paper's protocol, one token at a time."""
     model, _ = read_language_model(folder)
     found = []
     with torch.no_grad():
@@ -87,7 +87,7 @@ def test_log_probabilities_on_request(language, lines, tmp_path):
     principal("evaluate", language, "--data", lines, "--limit", 20, "--log-probs", "--out", tmp_path)
     told, *tokens = read_jsonl(tmp_path / "log-probs-0.jsonl")
     assert told["protocol"] == "sliding, first 20 tokens"
-    assert told.keys() > {"suite", "case", "n", "data", "data_id", "context", "stride"}  # tells it from any other
+    assert told.keys() > {"suite", "case", "n", "data", "data_id", "context", "stride"}  # identifies the case
     assert [each["position"] for each in tokens] == list(range(1, 21))
     (found,) = records(tmp_path, metric="loss")
     assert -np.mean([each["log_prob"] for each in tokens]) == pytest.approx(found["value"])
@@ -96,7 +96,7 @@ def test_log_probabilities_on_request(language, lines, tmp_path):
 
 
 def test_a_stopped_evaluation_goes_on(language, lines, tmp_path):
-    """What was written stays as it is; a line that a kill cut short is measured again; another limit is added."""
+    """Existing outcomes are kept, a partly written line is measured again, and another limit adds outcomes."""
     common = ("evaluate", language, "--data", lines, "--out", tmp_path)
     principal(*common)
     written = (tmp_path / "outcomes-0.jsonl").read_bytes()
@@ -122,7 +122,7 @@ def table(folder, texts, labels, names=None):
 
 
 def test_classes_are_matched_by_name(classifier, classes, tmp_path):
-    """Data that number the same classes otherwise, or write them otherwise, are the same data."""
+    """Data with other numbers or spellings of the same classes give the same results."""
     split = open_split(str(classes), labelled=True)
     model, tokenizer, reading = read_classifier(classifier)
     named = reading.model_copy(update={"labels": ["WINTER", "SPRING"]})
@@ -176,18 +176,18 @@ def test_other_labels_or_another_way_of_reading_are_measured_again(classifier, c
 
 
 def test_inputs_alone_are_swapped_only_where_words_are_tokens(lines, tmp_path):
-    """Two lines whose lengths change so that the sum does not: still refused."""
+    """Refused also if the lengths of two lines change but not their sum."""
     tokenizer = read_tokenizer(write_letters(tmp_path))
     write_language_model(tmp_path / "model", language_model(tokenizer), tokenizer)
     datasets.Dataset.from_dict({"text": ["ox", "mill"]}).to_parquet(tmp_path / "validation.parquet")
     common = ("evaluate", tmp_path / "model", "--data", tmp_path / "validation.parquet", "--suite", "word_swap")
     done = principal(*common, "--swap", "inputs", "--out", tmp_path / "out")
-    assert "--swap inputs is for vocabularies of words" in done.output
+    assert "it is for word vocabularies" in done.output
     done = principal(*common, "--out", tmp_path / "out")
     assert done.exit_code == 0, done.output
     (a_word,) = records(tmp_path / "out", metric="word_perplexity")
     (a_token,) = records(tmp_path / "out", metric="perplexity")
-    assert math.log(a_word["value"]) * 3 == pytest.approx(math.log(a_token["value"]) * 7)  # words and ends; letters
+    assert math.log(a_word["value"]) * 3 == pytest.approx(math.log(a_token["value"]) * 7)  # 3 words, 7 tokens
     assert " word " in done.output
 
 
@@ -213,9 +213,9 @@ def test_which_words_are_swapped_does_not_depend_on_what_a_text_is_measured_with
         assert principal(*how, *more, "--out", tmp_path / str(number)).exit_code == 0
         found = [dict(zip(e["index"], e["confidence"], strict=True)) for e in lines_of(tmp_path / str(number))]
         sure.append({index: x for each in found for index, x in each.items()})
-    assert len(set(sure[0].values())) > 20  # so that texts can be told from each other
+    assert len(set(sure[0].values())) > 20  # confidences differ between texts
     for other in sure[1:]:
-        assert other == pytest.approx({i: sure[0][i] for i in other}, rel=1e-5)  # other batches round otherwise
+        assert other == pytest.approx({i: sure[0][i] for i in other}, rel=1e-5)  # rounding depends on the batches
 
 
 def lines_of(folder):
@@ -223,7 +223,7 @@ def lines_of(folder):
 
 
 def outcomes(folder):
-    """What was found of every text."""
+    """Outcome of every text."""
     for line in lines_of(folder):
         for index, label, predicted in zip(line["index"], line["label"], line["predicted"], strict=True):
             yield {"index": index, "right": label == predicted}

@@ -1,4 +1,4 @@
-"""A kind of task that the package has never heard of: the number that a handwritten digit shows, as a real number."""
+"""A kind of task outside the package: regression of the number shown by a handwritten digit."""
 
 import hashlib
 import json
@@ -34,7 +34,7 @@ class NumberRecipe(Recipe):
 
 
 class Ruler(nn.Module):
-    """Eight rows of pixels attend to each other; their mean is read off."""
+    """Attention over the eight rows of pixels, mean pooling, and a linear output."""
 
     def __init__(self, width):
         super().__init__()

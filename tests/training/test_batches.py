@@ -1,4 +1,4 @@
-"""The plan of batches: the same examples and draws however a step is divided."""
+"""The plan of batches: the same examples and random numbers for any division of a step."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from principal_attention.training.batches import BatchPlan, evaluation_loader, t
 
 @dataclass
 class Numbers:
-    """Examples that are numbers: what comes out of a loader tells which went in."""
+    """Dataset of numbers, so that the output of a loader shows the examples used."""
 
     count: int
     streaming: bool = False
@@ -36,7 +36,7 @@ class Numbers:
 
 
 def loaded(plan, steps, world=1, accumulate=1, **options):
-    """What each process gets, step by step and part by part."""
+    """Examples of each process, by step and part."""
     given = dict(accumulate=accumulate, workers=0, stack=tuple) | options
     examples = given.pop("examples", Numbers(plan.examples))
     loaders = [training_loader(examples, plan, steps, place=Place(r, world), **given) for r in range(world)]
@@ -50,7 +50,7 @@ def test_an_epoch_has_each_example_once_in_another_order():
     assert sorted(index for index, _ in first) == sorted(index for index, _ in second) == list(range(20))
     assert [index for index, _ in first] != [index for index, _ in second]
     draws = [draw for _, draw in first + second]
-    assert len(set(draws)) == 40  # no draw of random numbers comes twice
+    assert len(set(draws)) == 40  # all draws differ
 
 
 def test_an_incomplete_last_batch_is_left_out():
@@ -68,10 +68,10 @@ def test_texts_of_like_length_come_together_and_short_ones_not_first():
     for batches in epochs:
         assert sorted(index for batch in batches for index in batch) == list(range(1000))
         read = sum(10 * max(lengths[index] for index in batch) for batch in batches)
-        assert read < 1.1 * sum(lengths)  # in batches at random it is about 1.8 times as much
+        assert read < 1.1 * sum(lengths)  # with random batches about 1.8
         means = [np.mean([lengths[index] for index in batch]) for batch in batches]
         assert abs(np.corrcoef(means, range(100))[0, 1]) < 0.3  # three deviations of a hundred random pairs
-    assert not set(map(frozenset, epochs[0])) & set(map(frozenset, epochs[1]))  # no batch comes again
+    assert not set(map(frozenset, epochs[0])) & set(map(frozenset, epochs[1]))  # epochs have no batch in common
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 4, 6, 12])
@@ -132,7 +132,7 @@ def test_repeated_augmentation_brings_an_image_several_times_into_a_batch():
         keys = plan.shard(step, 0, 1)
         assert set(Counter(index for index, _ in keys).values()) == {3}
         assert len({draw for _, draw in keys}) == 6
-    assert plan.epoch_steps == 4  # an epoch is no longer for it
+    assert plan.epoch_steps == 4  # an epoch has no more steps because of it
 
 
 @pytest.mark.parametrize("streaming", [False, True])

@@ -1,4 +1,4 @@
-"""One process or several: the same training."""
+"""Training with one process and with several is the same."""
 
 import json
 import signal
@@ -21,7 +21,7 @@ def curve(folder):
 
 
 def test_two_processes_follow_the_curve_of_one(principal, quick, tmp_path):
-    """The mean gradient of two halves is that of the whole up to the order of summation: 1e-5 over twenty steps."""
+    """The mean gradient of two halves equals that of the batch up to summation order: 1e-5 over twenty steps."""
     quick(tmp_path / "one", *EQUAL)
     done = principal("train", "digits/rpc_symvit", *EQUAL, "--out", tmp_path / "two", processes=2, threads=1)
     assert done.returncode == 0, done.stderr
@@ -29,7 +29,7 @@ def test_two_processes_follow_the_curve_of_one(principal, quick, tmp_path):
     assert two == pytest.approx(one, abs=1e-5)
     assert len(set(one)) == STEPS  # a curve, not a constant
     counts = [json.loads(line)["n"] for line in (tmp_path / "two" / "records.jsonl").read_text().splitlines()]
-    assert set(counts) == {256}  # of validation images, by two processes, each image once
+    assert set(counts) == {256}  # each validation image is counted once by two processes
 
 
 def test_accumulated_parts_follow_the_same_curve(quick, tmp_path):
@@ -45,7 +45,7 @@ def test_a_run_started_by_one_process_is_ended_by_two(principal, quick, tmp_path
     done = principal("train", "digits/rpc_symvit", *EQUAL, "--out", moved, "--resume", processes=2, threads=1)
     assert done.returncode == 0, done.stderr
     assert curve(moved) == pytest.approx(curve(whole), abs=1e-5)
-    assert done.stdout.count("top-1") == 1  # said once, not by every process
+    assert done.stdout.count("top-1") == 1  # printed by one process only
 
 
 def test_asked_to_stop_all_processes_stop_after_the_same_step(principal, tmp_path):
@@ -61,7 +61,7 @@ def test_asked_to_stop_all_processes_stop_after_the_same_step(principal, tmp_pat
 
 
 def test_an_error_in_one_process_is_one_sentence(principal, tmp_path):
-    """A broken image is in one process's share only; the other one must not be left waiting for it."""
+    """A broken image in the share of one process must not make the other process wait."""
     folder = class_folders(tmp_path / "data", 128)
     next((folder / "train" / "3").iterdir()).write_bytes(b"no image")
     words = ("train", "digits/rpc_symvit", *EQUAL, f"data.source={folder}", "--out", tmp_path / "run")

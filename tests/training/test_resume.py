@@ -1,4 +1,4 @@
-"""A run that was killed ends with the very same weights as one that was not."""
+"""A killed and resumed run ends with the same weights as an uninterrupted one."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def kill_after(process, folder, step):
 
 
 def test_kill_9_at_any_moment_then_resume_is_bit_identical(principal, tmp_path):
-    """With a checkpoint after every step, so that some kills fall into the writing of one."""
+    """With a checkpoint after every step, so that some kills happen while one is written."""
     words = ("train", "digits/rpc_symvit", *QUICK, "training.workers=1", "training.checkpoint_minutes=0", "--out")
     whole = principal(*words, tmp_path / "whole")
     assert whole.returncode == 0, whole.stderr
@@ -52,7 +52,7 @@ def test_kill_9_at_any_moment_then_resume_is_bit_identical(principal, tmp_path):
 
 @pytest.mark.parametrize("asked", [signal.SIGTERM, signal.SIGINT])
 def test_asked_to_stop_it_ends_after_a_whole_step_and_says_how_to_go_on(principal, tmp_path, asked):
-    """The terminal and job managers ask all processes at once, those that load images too."""
+    """Terminals and job managers signal all processes at once, including data workers."""
     words = ("train", "digits/rpc_symvit", *QUICK, "schedule.epochs=200", "training.workers=1", "--out", tmp_path)
     process = principal(*words, start=True)
     while process.poll() is None and not read_jsonl(tmp_path / "metrics.jsonl"):
@@ -86,7 +86,7 @@ def flip_a_bit(path):
     ],
 )
 def test_a_damaged_checkpoint_is_found_and_the_one_before_it_used(quick, tmp_path, name, damage):
-    """The end is the same as without the damage."""
+    """Final weights are the same as without the damage."""
     quick(tmp_path / "run")
     whole = weights(tmp_path / "run")
     newest = sorted((tmp_path / "run" / "checkpoints").iterdir())[-1]
@@ -108,12 +108,12 @@ def test_a_run_is_not_overwritten_by_mistake(quick, tmp_path):
     quick(tmp_path, "schedule.epochs=2")
     with pytest.raises(InputError, match=r"already a run .* continue it with --resume, or choose another --out"):
         quick(tmp_path, "schedule.epochs=2")
-    with pytest.raises(InputError, match=r"started with optimizer\.name=adamw, not sgd: that cannot change"):
+    with pytest.raises(InputError, match=r"started with optimizer\.name=adamw, not sgd; that cannot change"):
         quick(tmp_path, "schedule.epochs=2", "optimizer.name=sgd", resume=True)
 
 
 def test_resume_where_there_is_nothing_yet_starts(quick, tmp_path):
-    """A job that is always started with --resume may be killed before its first step."""
+    """A job started with --resume may have been killed before its first step."""
     quick(tmp_path / "run", resume=True)
     quick(tmp_path / "other")
     assert weights(tmp_path / "run") == weights(tmp_path / "other")
@@ -138,11 +138,11 @@ def test_what_may_change_on_the_way_may(quick, tmp_path):
 
 @pytest.mark.parametrize("rate", ["1e30", "1e18"])
 def test_a_loss_that_is_not_finite_stops_with_the_step_and_a_lower_rate_goes_on(quick, tmp_path, rate):
-    """After an epoch that went well the rate is raised to the absurd, and then lowered again."""
+    """After one epoch the learning rate is raised until training diverges, and then lowered again."""
     quick(tmp_path, "schedule.epochs=2", "schedule.warmup_epochs=0", "optimizer.lr=1e-3")
     good = losses(tmp_path)
     words = ("schedule.epochs=4", "schedule.warmup_epochs=0")
-    with pytest.raises(TrainingError, match=r"is (nan|inf) at step \d+; .*step-00000008 is kept: continue") as wrong:
+    with pytest.raises(TrainingError, match=r"is (nan|inf) at step \d+; .*step-00000008 is kept; continue") as wrong:
         quick(tmp_path, *words, f"optimizer.lr={rate}", resume=True)
     assert "\n" not in str(wrong.value)
     quick(tmp_path, *words, "optimizer.lr=1e-3", resume=True)
@@ -153,7 +153,7 @@ def test_a_loss_that_is_not_finite_stops_with_the_step_and_a_lower_rate_goes_on(
 
 def test_without_a_checkpoint_a_loss_that_is_not_finite_says_to_start_again(quick, tmp_path):
     with pytest.raises(
-        TrainingError, match=r"there was no checkpoint yet: continue with --resume and a lower optimizer\.lr"
+        TrainingError, match=r"there was no checkpoint yet; continue with --resume and a lower optimizer\.lr"
     ):
         quick(tmp_path, "schedule.warmup_epochs=0", "optimizer.lr=1e30")
 
@@ -182,7 +182,7 @@ def test_a_stream_is_resumed_where_it_was(quick, tmp_path):
 
 
 def test_a_resumed_run_logs_what_the_whole_one_does(quick, tmp_path):
-    """Also where it was interrupted between two lines of the log."""
+    """Also if it was interrupted between two lines of the log."""
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     quick(whole, "training.log_every=3")
     quick(parts, "training.log_every=3", stop_after=7)

@@ -1,4 +1,4 @@
-"""Attacks against what can be computed by hand: a linear model falls when the budget exceeds its margin."""
+"""Attacks on a linear model, which succeed exactly when the budget exceeds the margin."""
 
 import math
 
@@ -22,7 +22,7 @@ FAST = {
 
 
 class Linear(nn.Module):
-    """Two classes that a plane divides, at a distance of x·s/|s|, s the sign of each channel; two that never win."""
+    """Two classes divided by a plane at distance x·s/|s|, s: sign of each channel; two that are never predicted."""
 
     def __init__(self):
         super().__init__()
@@ -35,7 +35,7 @@ class Linear(nn.Module):
 
 
 def points(value, count=6):
-    """Images whose value is ±value, a little apart from one another, far from 0 and 1."""
+    """Images whose value x·s is about ±value, slightly different from each other, far from 0 and 1."""
     model = Linear()
     images = 0.5 + 0.02 * torch.rand(count, CHANNELS, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(count) % 2
@@ -53,14 +53,14 @@ def test_a_linear_model_falls_exactly_when_the_budget_exceeds_its_margin(name):
     model = Linear()
     images, labels = points(2.0)
     distance = DISTANCE[ATTACKS[name].norm](2.0)
-    enough = 2.0 if name == "square" else 1.3  # its random squares do not find every sign
+    enough = 2.0 if name == "square" else 1.3  # square's random search does not find every sign
     for eps, falls in ((0.85 * distance, False), (enough * distance, True)):
         changed = attack(name, model, images, labels, eps=eps, **FAST.get(name, {}))
         assert ((model(changed).argmax(1) != labels) == falls).all(), eps / distance
 
 
 def test_noise_breaks_a_linear_model_as_often_as_chance_says():
-    """The sum of 192 uniform numbers has deviation ε√(192/3); beyond the margin lies the tail of a normal law."""
+    """The sum of 192 uniform numbers has deviation ε√(192/3); the share beyond the margin is a normal tail."""
     model = Linear()
     images, labels = points(1.0, count=2000)
     eps = 0.125
@@ -115,7 +115,7 @@ def test_a_model_stays_in_the_mode_it_was_in():
 
 @pytest.mark.parametrize("name", ["pgd", "noise", "spsa"])
 def test_an_image_is_attacked_the_same_in_every_batch(name):
-    class Wavy(nn.Module):  # on which the end depends on the start
+    class Wavy(nn.Module):  # the result depends on the start
         def forward(self, images):
             return torch.sin(40 * images.flatten(1)[:, :8])
 
@@ -146,7 +146,7 @@ def test_the_others_repeat_with_their_seed(name):
 
 
 def test_spsa_estimates_the_numerical_gradient():
-    """Of a cubic, from 40,000 queries; an estimate's deviation is |∇f|·√(d/pairs)."""
+    """Gradient of a cubic from 40,000 queries; the estimate's deviation is |∇f|·√(d/pairs)."""
     torch.manual_seed(0)
     image, a, b = torch.rand(1, 3, 3), torch.randn(1, 3, 3), torch.randn(1, 3, 3)
 
@@ -191,9 +191,9 @@ def test_attacks_without_bounds_for_normalised_images():
         ("fgsm", {"steps": 3}, "fgsm takes no steps, but 3 were given"),
         ("pgd", {"steps": 0}, "steps is 0; expected at least 1"),
         ("pgd", {"targets": 3}, "pgd takes no option 'targets'; it has step"),
-        ("square", {"bounds": (-math.inf, math.inf)}, "square knows images in \\[0, 1\\] only"),
-        ("pgd", {"labels": torch.zeros(1, 2).long()}, "expected one a image"),
-        ("pgd", {"images": torch.full((2, 3, 8, 8), 2.5)}, "the normaliser belongs inside the model"),
+        ("square", {"bounds": (-math.inf, math.inf)}, "square takes images in \\[0, 1\\] only"),
+        ("pgd", {"labels": torch.zeros(1, 2).long()}, "expected one per image"),
+        ("pgd", {"images": torch.full((2, 3, 8, 8), 2.5)}, "normalise the images inside the model"),
     ],
 )
 def test_what_cannot_be_attacked(name, options, sentence):

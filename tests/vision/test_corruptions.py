@@ -1,4 +1,4 @@
-"""The fifteen corruptions against references written with SciPy, PIL and plain loops."""
+"""The fifteen corruptions compared with references in SciPy, PIL and plain loops."""
 
 import io
 import math
@@ -32,7 +32,7 @@ DETERMINISTIC = ("defocus_blur", "zoom_blur", "brightness", "contrast", "pixelat
 
 @pytest.fixture(scope="module")
 def photographs():
-    """Two real ones, 224×224, as (2, 3, 224, 224) in [0, 1]."""
+    """Two photographs, (2, 3, 224, 224) in [0, 1]."""
     cut = [image[100:324, 200:424] for image in load_sample_images().images]
     return torch.from_numpy(np.stack(cut)).permute(0, 3, 1, 2).float() / 255
 
@@ -42,7 +42,7 @@ def sized(images, side):
 
 
 def levels(images):
-    """To (batch, height, width, channels) in 0 to 255."""
+    """Convert to (batch, height, width, channels), 0 to 255."""
     return (images * 255).round().permute(0, 2, 3, 1).numpy()
 
 
@@ -58,7 +58,7 @@ def test_jpeg_is_what_libjpeg_makes_of_it(photographs, severity):
         file = io.BytesIO()
         Image.fromarray(image).save(file, "JPEG", quality=quality)
         theirs = np.asarray(Image.open(file)).astype(float)
-        # libjpeg's integer transforms round otherwise now and then: one coefficient in a hundred or so
+        # libjpeg's integer transforms round about one coefficient in a hundred differently
         assert np.abs(found - theirs).mean() < 0.6
 
 
@@ -213,7 +213,7 @@ def test_clouds_are_diamond_square():
 
 
 def test_noise_has_its_moments():
-    """65,536 values of one grey: a mean is known to σ/256, a deviation to σ/360."""
+    """65,536 pixels of one grey level: standard error σ/256 of the mean, σ/360 of the deviation."""
     grey = torch.full((1, 1, 256, 256), 0.4)
     found = corrupt(grey, "gaussian_noise", 1) + 0.5 / 255  # half a level is cut off on average
     assert found.mean().item() == pytest.approx(0.4, abs=4 * 0.08 / 256)
@@ -302,7 +302,7 @@ def test_512_pixels_and_black_and_white_images():
         (torch.zeros(1, 3, 32, 32), "snow", 1.0, "severity is 1.0"),
         (torch.full((1, 3, 32, 32), 1.5), "snow", 1, "expected floating-point values from 0 to 1"),
         (torch.zeros(1, 3, 32, 32, dtype=torch.uint8), "snow", 1, "the images are torch.uint8"),
-        (torch.zeros(1, 3, 31, 40), "snow", 1, "from 32×32"),
+        (torch.zeros(1, 3, 31, 40), "snow", 1, "at least 32×32"),
         (torch.zeros(1, 4, 32, 32), "snow", 1, "1 or 3"),
         (torch.zeros(3, 32, 32), "snow", 1, "expected \\(batch"),
     ],

@@ -1,4 +1,4 @@
-"""Images from every kind of source, and what is done to them."""
+"""Sources of images, and their transforms."""
 
 import io
 import random
@@ -29,7 +29,7 @@ def picture(value, size=8, mode="RGB"):
 
 @pytest.fixture
 def table():
-    """table(n): n grey images labelled by their index modulo 3, in the hub's form."""
+    """table(n): dataset of n grey images labelled by their index modulo 3."""
 
     def make(n, image="img", **extra):
         features = {image: datasets.Image(), "label": datasets.ClassLabel(names=["a", "b", "c"])}
@@ -187,9 +187,9 @@ def test_plain_integers_are_counted_as_classes(table, tmp_path):
         ({"train": "dev"}, r"has no split 'dev'; it has test, train"),
         ({"validation": "dev"}, r"has no split 'dev'; it has test, train"),
         ({"image": "picture"}, r"data\.image is 'picture'; the columns are img, label"),
-        ({"holdout": 12}, r"data\.holdout is 12; expected less than the 12 images of train"),
+        ({"holdout": 12}, r"data\.holdout is 12; expected fewer than the 12 images of train"),
         ({"holdout": 2, "validation": "test"}, r"data\.validation is 'test' and data\.holdout is 2: drop one"),
-        ({"holdout": 2, "streaming": True}, r"does not go with data\.streaming"),
+        ({"holdout": 2, "streaming": True}, r"cannot be combined with data\.streaming"),
     ],
 )
 def test_wrong_names_are_answered_with_the_right_ones(parquet, options, sentence):
@@ -214,7 +214,7 @@ def test_a_source_that_is_not_there_is_named(tmp_path, monkeypatch):
     (tmp_path / "file.txt").write_text("")
     for source, sentence in (
         (str(tmp_path / "nowhere"), "there is nothing at"),
-        (str(tmp_path / "empty"), "holds neither parquet nor images in class folders"),
+        (str(tmp_path / "empty"), "holds neither parquet nor images"),
         (str(tmp_path / "file.txt"), "is a file but not parquet"),
     ):
         with pytest.raises(InputError, match=sentence) as wrong:
@@ -257,7 +257,7 @@ def test_pixels_without_a_range_are_refused():
 
 
 def test_deits_augmentation_holds_for_thousands_of_draws():
-    """One in a thousand posterizes to no bit at all, which PIL refuses."""
+    """One in a thousand posterizes to 0 bits, which PIL refuses."""
     transform = training_transform(8, **LOOK, crop="resized", rand_augment="rand-m9-mstd0.5-inc1", erasing=0.25)
     for draw in range(4000):
         seed_all("augmentation", 0, draw)
@@ -282,7 +282,7 @@ def test_an_image_of_the_models_size_is_left_alone():
 
 @pytest.mark.parametrize("crop", ["none", "pad", "resized"])
 def test_an_example_depends_on_its_draw_alone(crop, parquet):
-    """Not on what was drawn before it, nor on the process: the same key, the same tensor."""
+    """The same key gives the same tensor, independent of earlier draws and of the process."""
     transform = training_transform(8, **LOOK, crop=crop, flip=0.5, rand_augment="rand-m9-mstd0.5-inc1", erasing=0.5)
     examples = Examples(open_splits(str(parquet))[0], transform, num_classes=3, seed=5)
     first = [examples[3, draw][0] for draw in range(8)]

@@ -1,4 +1,4 @@
-"""DeiT-tiny's published weights in our models, where PRINCIPAL_DATA says they are."""
+"""DeiT-tiny's published weights in our models; needs PRINCIPAL_DATA."""
 
 import math
 import os
@@ -12,7 +12,7 @@ import torch
 import principal_attention.vision.models
 
 DATA = os.environ.get("PRINCIPAL_DATA")
-pytestmark = pytest.mark.skipif(not DATA, reason="PRINCIPAL_DATA does not say where DeiT-tiny's weights are")
+pytestmark = pytest.mark.skipif(not DATA, reason="PRINCIPAL_DATA is not set: no DeiT-tiny weights")
 
 
 def test_deit_tiny_interchanges_with_the_softmax_form():

@@ -1,4 +1,4 @@
-"""The paper's vision transformers: what they are made of, and the ways they are saved and loaded."""
+"""The paper's vision transformers: parameters, saving and loading."""
 
 import json
 import math
@@ -70,7 +70,7 @@ def test_the_pursuit_goes_where_it_is_told():
 
 
 def test_with_nothing_to_shrink_each_kind_is_the_one_it_varies():
-    """The same weights: one pass at an infinite threshold, or no mixing, is plain attention."""
+    """With the same weights, one pass at an infinite threshold, or no mixing, equals plain attention."""
     torch.manual_seed(1)
     images, plain = torch.randn(3, 1, 8, 8), small("symvit")
     same = small("rpc_symvit", pursuit=dict(iterations=1, lam=math.inf))

@@ -1,10 +1,11 @@
-"""The command `principal`."""
+"""Command line `principal`."""
 
 import os
 import sys
 
 
 def main() -> None:
+    """Entry point of `principal`."""
     try:
         from .app import app
     except ModuleNotFoundError as missing:
@@ -18,7 +19,7 @@ def main() -> None:
         app()
     except SystemExit as end:
         code = end.code
-    except OSError as wrong:  # of what is printed before a command begins, as its help
+    except OSError as wrong:  # error of writing the help, outside of commands
         code = _unwritten(wrong)
     try:
         sys.stdout.flush()
@@ -28,8 +29,8 @@ def main() -> None:
 
 
 def _unwritten(wrong: OSError) -> int:
-    """The output goes nowhere: say so, and drop what is left of it."""
+    """Report that the output could not be written, discard the rest of it, and return the exit code."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    if not isinstance(wrong, BrokenPipeError):  # whoever read along has enough
+    if not isinstance(wrong, BrokenPipeError):  # the reader, such as head, has closed the pipe
         print(f"principal: the output could not be written ({wrong.strerror})", file=sys.stderr)
     return 1

@@ -1,4 +1,4 @@
-"""`principal analyze`: a model's heads are measured and judged; a table, figures and a page say how."""
+"""`principal analyze`: measure the attention heads of a model; print tables, write figures and a page."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def sections(kind: Kind) -> Iterator[tuple[str, type[Section]]]:
-    """What `principal analyze` has options for."""
+    """Sections of options of `principal analyze`."""
     yield "", kind.analysis_options
 
 
@@ -26,6 +26,7 @@ def run_analyze(
     model: str, out: Path | None, *, data: str | None, split: str | None, count: int, prefixes: str, batch_size: int,
     seed: int, robustify: str | None, checkpoint: str | None, given: Mapping[str, Any], offers: Offers,
 ) -> None:  # fmt: skip
+    """Run `principal analyze`. `given`: options of kinds of models; `offers`: all such options, with their owners."""
     lengths = _lengths(prefixes)
     given_ref = ModelRef.of(model, Robustify.parse(robustify) if robustify is not None else None)
     own = written(given)
@@ -58,12 +59,13 @@ def run_analyze(
 
 
 def open_inputs(kind: Kind, ref: ModelRef, choice: DataChoice, count: int) -> "Inputs":
+    """Open `count` examples of the model for analysis."""
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     inputs = kind.inputs(ref, choice, count=count, device=device)
     if inputs is None:
-        raise InputError(f"{ref.given} is one of {kind.title}, whose heads are not analysed")
+        raise InputError(f"{ref.given} is one of {kind.title}, whose heads cannot be analysed")
     return inputs
 
 
@@ -71,7 +73,7 @@ def _lengths(text: str) -> tuple[int, ...]:
     try:
         found = tuple(sorted({int(word) for word in split_words(text)}))
     except ValueError as wrong:
-        raise InputError(f"--prefixes is {text}; expected numbers of tokens, as 64,128") from wrong
+        raise InputError(f"--prefixes is {text}; expected numbers of tokens, such as 64,128") from wrong
     if any(length < 2 for length in found):
         raise InputError(f"--prefixes is {text}; expected at least 2 tokens each")
     return found

@@ -1,4 +1,4 @@
-"""`principal demo`: SymViT and RPC-SymViT on handwritten digits over several seeds, attacked, compared, on a page."""
+"""`principal demo`: train SymViT and RPC-SymViT on handwritten digits, attack both, and write a page."""
 
 import json
 import multiprocessing
@@ -39,6 +39,7 @@ from ..tasks.image_classes.demo import (
 
 
 def run_demo(out: Path, *, seeds: int) -> None:
+    """Run `principal demo` into the folder `out`."""
     started = time.monotonic()
     jobs = [(name, seed, out / f"{name.lower()}-{seed}") for seed in range(seeds) for name in MODELS]
     with output_folder(out, "a demo"):
@@ -57,11 +58,11 @@ def _report(out: Path, jobs: list[tuple[str, int, Path]], seeds: int, started: f
         curves={(name, seed): read_jsonl(folder / METRICS) for name, seed, folder in jobs},
         samples={name: json.loads((folder / SAMPLES).read_text()) for name, seed, folder in jobs if seed == 0},
     )  # fmt: skip
-    Console().print(f"{(time.monotonic() - started) / 60:.1f} minutes; look at {page}", highlight=False, soft_wrap=True)
+    Console().print(f"{(time.monotonic() - started) / 60:.1f} minutes; page: {page}", highlight=False, soft_wrap=True)
 
 
 def _run_all(jobs: list[tuple[str, int, Path]]) -> None:
-    """Train and attack, one process a core; the bar counts everybody's steps."""
+    """Train and attack the models, one process per core; the bar counts the steps of all processes."""
     processes = min(cores(), len(jobs))
     total = sum(demo_steps(demo_recipe(name, seed)) for name, seed, _ in jobs)
     context = multiprocessing.get_context("spawn")
@@ -70,7 +71,7 @@ def _run_all(jobs: list[tuple[str, int, Path]]) -> None:
         ProcessPoolExecutor(processes, context, _limit, (max(1, cores() // processes),)) as pool,
     ):
         task = bar.add_task("training and attacking", total=total, note="")
-        with _deaf():  # the processes that begin now do not hear Ctrl-C: this one tells them
+        with _deaf():  # the processes that start here ignore Ctrl-C; this process ends them
             futures: list[Future[None]] = [pool.submit(run_job, *job) for job in jobs]
         try:
             while not all(future.done() for future in futures):
@@ -84,7 +85,7 @@ def _run_all(jobs: list[tuple[str, int, Path]]) -> None:
                 future.result()
         except BaseException:
             for process in list((pool._processes or {}).values()):
-                process.terminate()  # a training stops after its step, and can be continued
+                process.terminate()  # training ends after the current step and can be resumed
             raise
         finally:
             pool.shutdown(cancel_futures=True)
@@ -92,6 +93,7 @@ def _run_all(jobs: list[tuple[str, int, Path]]) -> None:
 
 @contextmanager
 def _deaf() -> Iterator[None]:
+    """Context manager that ignores Ctrl-C."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
@@ -100,7 +102,7 @@ def _deaf() -> Iterator[None]:
 
 
 def _limit(threads: int) -> None:
-    """What each process does first: keep to its cores, and not outlive the one that started it."""
+    """Initialise a process: limit its threads, and end it when its parent ends."""
     torch.set_num_threads(threads)
     threading.Thread(target=_follow_the_parent, daemon=True).start()
 
@@ -113,7 +115,7 @@ def _follow_the_parent() -> None:
 
 
 def summarise(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row a case: each model's accuracies over the seeds, and their paired difference."""
+    """One row per case: accuracies of each model over seeds, and their paired difference."""
     rows = []
     for case, (_, title) in CASES.items():
         values = {
@@ -148,10 +150,10 @@ def _print_table(rows: list[dict[str, Any]], seeds: int) -> None:
 
 
 def verdict(rows: list[dict[str, Any]]) -> str:
-    """What may be said of the differences, in one sentence."""
+    """Sentence about which differences exceed the noise."""
     if rows[0]["difference"].pairs < 2:
-        return "One seed has no deviation, so nothing can be said about any difference."
+        return "One seed has no deviation, so no difference can be judged."
     beyond = [row["title"] for row in rows if row["difference"].beyond_noise]
     if beyond:
-        return f"{OURS} differs from {BASELINE} by more than noise only here: {'; '.join(beyond)}."
-    return f"No difference between {OURS} and {BASELINE} is beyond noise."
+        return f"{OURS} differs from {BASELINE} by more than noise in these cases only: {'; '.join(beyond)}."
+    return f"No difference between {OURS} and {BASELINE} exceeds the noise."

@@ -1,4 +1,4 @@
-"""`principal evaluate`: options become cases, cases become records, records become tables."""
+"""`principal evaluate`: measure a model with suites; write records and print tables."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from .options import Offers, pick, refuse_others, written
 
 
 def sections(kind: Kind) -> Iterator[tuple[str, type[Section]]]:
-    """What `principal evaluate` has options for."""
+    """Sections of options of `principal evaluate`, with the suite of each; "" for the kind itself."""
     yield "", kind.data_options
     for suite in kind.suites.values():
         yield suite.name, suite.options
@@ -25,7 +25,7 @@ def sections(kind: Kind) -> Iterator[tuple[str, type[Section]]]:
 
 @dataclass(frozen=True)
 class Request:
-    """What a person asked for that does not depend on the kind of model."""
+    """Options of `principal evaluate` that do not depend on the kind of model."""
 
     model: str
     suite: str | None
@@ -38,9 +38,11 @@ class Request:
     checkpoint: str | None
     out: Path | None
     against: Path | None
+    command: str = "evaluate"  # prefix of the default folder
 
 
 def run_evaluate(asked: Request, given: Mapping[str, Any], offers: Offers) -> None:
+    """Run `principal evaluate`. `given`: options of kinds and suites; `offers`: all such options, with their owners."""
     given_ref = ModelRef.of(asked.model, Robustify.parse(asked.robustify) if asked.robustify is not None else None)
     with model_at(given_ref, asked.checkpoint) as ref:
         _evaluate(ref, asked, written(given), offers)
@@ -76,15 +78,15 @@ def _measure(ref: ModelRef, kind: Kind, choice: DataChoice, options: Mapping[str
 
     if asked.against is not None:
         read_settings(asked.against)
-    patient = InitProcessGroupKwargs(timeout=timedelta(days=30))  # one process may have long work when another has none
+    patient = InitProcessGroupKwargs(timeout=timedelta(days=30))  # a process without work may wait long for another
     accelerator = Accelerator(cpu=not torch.cuda.is_available(), kwargs_handlers=[patient])
     subject = kind.subject(ref, accelerator.device)
+    folder = asked.out or Path("runs") / f"{asked.command}-{subject.name}"
     bench = Bench(
         subject, accelerator.device, lambda: kind.open_data(subject, ref, choice), choice.source, asked.limit,
-        asked.batch_size, asked.seed,
+        asked.batch_size, asked.seed, folder,
     )  # fmt: skip
     groups = [group for name, chosen in options.items() for group in kind.suites[name].groups(bench, chosen)]
-    folder = asked.out or Path("runs") / f"evaluate-{subject.name}"
     first = accelerator.is_main_process
     with make_progress() as bar:
         found = evaluate(

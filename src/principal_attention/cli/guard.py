@@ -1,4 +1,4 @@
-"""Whatever goes wrong in a command becomes one sentence and an exit code."""
+"""Report the errors of commands as one sentence and an exit code."""
 
 import os
 import sys
@@ -12,13 +12,13 @@ import typer
 
 from ..errors import InputError, Interrupted, LeakWarning, TrainingError
 
-RESUMED = ("demo", "evaluate", "analyze")
-STOPPED = 130  # the exit code of a command that was interrupted
-RANK = int(os.environ.get("RANK", "0"))  # among the processes of a launcher
+RESUMED = ("demo", "evaluate", "certify", "analyze")  # commands that resume when run again
+STOPPED = 130  # exit code of an interrupted command
+RANK = int(os.environ.get("RANK", "0"))  # rank of this process, set by launchers such as torchrun
 
 
 def guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """The same command, with sentences in the place of tracebacks."""
+    """Wrap a command so that errors are printed as sentences instead of tracebacks."""
 
     @wraps(command)
     def run(*args: Any, **options: Any) -> None:
@@ -30,29 +30,30 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
 
 @contextmanager
 def _sentences(command: str) -> Iterator[None]:
-    """Bad input, a full disk, a run that diverged: one sentence and a non-zero exit, never a traceback."""
+    """Context manager that prints expected errors, such as invalid input or a full disk, as one sentence, and exits
+    with a non-zero code."""
     try:
         with _warnings(command):
             yield
-    except (InputError, TrainingError) as problem:  # the same in every process
+    except (InputError, TrainingError) as problem:  # raised in every process; printed by the first
         _end(command, str(problem) if RANK == 0 else "", 1)
-    except BrokenPipeError:  # whoever read along has enough
+    except BrokenPipeError:  # the reader, such as head, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(1) from None
     except OSError as problem:
         told = f"{problem.filename}: {problem.strerror}" if problem.filename and problem.strerror else str(problem)
         _end(command, told, 1)
     except ModuleNotFoundError as missing:
-        _end(command, f"{missing.name} is not installed; pip install 'principal-attention[all]' brings it", 1)
+        _end(command, f"{missing.name} is not installed; install it with pip install 'principal-attention[all]'", 1)
     except Interrupted as stop:
         _end(command, str(stop) if RANK == 0 else "", STOPPED)
     except KeyboardInterrupt:
-        _end(command, "stopped; the same command goes on from here" if command in RESUMED else "stopped", STOPPED)
+        _end(command, "stopped; run the same command to continue" if command in RESUMED else "stopped", STOPPED)
 
 
 @contextmanager
 def _warnings(command: str) -> Iterator[None]:
-    """Our own as a sentence as well; those of libraries as they are."""
+    """Context manager that prints this package's warnings as one sentence; those of libraries are unchanged."""
     with warnings.catch_warnings():
         before = warnings.showwarning
 

@@ -1,4 +1,4 @@
-"""Options of kinds and their suites: grouped in the help by owner, and refused where no owner is asked for."""
+"""Options of kinds of models and their suites: grouped by owner in the help, and rejected if no owner is in use."""
 
 import inspect
 import types
@@ -14,25 +14,27 @@ from ..errors import InputError
 from ..plumbing.sections import Section, as_option, check_options
 from ..tasks import Kind, all_kinds
 
-# A kind's sections of options, each with the suite that it belongs to, or "" for the kind itself.
+# function from a kind to its sections of options, each with its suite; "" for the kind itself
 Sections = Callable[[Kind], Iterable[tuple[str, type[Section]]]]
 
 
-PANEL = 74  # characters of a panel's title in a terminal of 80 columns
-METAVAR = 20
+PANEL = 74  # maximum length of a panel's title in a terminal of 80 columns
+METAVAR = 20  # maximum length of a metavar
 
 
 class Owner(NamedTuple):
+    """Kind of models, and suite, that an option belongs to."""
+
     kind: Kind
     suite: str
     field: FieldInfo
 
 
-Offers = dict[str, list[Owner]]  # by the option's name
+Offers = dict[str, list[Owner]]  # owners by name of the option
 
 
 def find_offers(sections: Sections) -> Offers:
-    """Every option of every kind, with its owners."""
+    """Options of all kinds, with their owners."""
     found: Offers = {}
     for kind in all_kinds():
         for suite, section in sections(kind):
@@ -42,7 +44,7 @@ def find_offers(sections: Sections) -> Offers:
 
 
 def with_options(function: Callable[..., None], offers: Offers) -> Callable[..., None]:
-    """A command whose `**given` is replaced by these options in its signature."""
+    """Command in whose signature `**given` is replaced by these options."""
 
     @wraps(function)
     def command(*args: Any, **options: Any) -> None:
@@ -50,7 +52,7 @@ def with_options(function: Callable[..., None], offers: Offers) -> Callable[...,
 
     fixed = [each for each in inspect.signature(function).parameters.values() if each.kind is not each.VAR_KEYWORD]
     panels = list(dict.fromkeys(_panel(owners) for owners in offers.values()))
-    order = sorted(offers, key=lambda name: panels.index(_panel(offers[name])))  # a panel's options together
+    order = sorted(offers, key=lambda name: panels.index(_panel(offers[name])))  # keeps the options of a panel together
     made = [*fixed, *(_parameter(name, offers[name]) for name in order)]
     command.__signature__ = inspect.Signature(made)  # type: ignore[attr-defined]
     command.__annotations__ = {each.name: each.annotation for each in made}
@@ -97,7 +99,7 @@ def _sentence(field: FieldInfo) -> str:
 
 
 def _joined(metavars: Iterable[str]) -> str:
-    """One metavar for owners that may differ; their help names the values where it would be too long."""
+    """Metavar for all owners; NAME if it would be too long, since the help names the values."""
     return "NAME" if len(joined := "|".join(dict.fromkeys(metavars))) > METAVAR else joined
 
 
@@ -121,7 +123,7 @@ def written(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def pick(section: type[Section], given: Mapping[str, Any]) -> Any:
-    """Validated section made of those given options that belong to it."""
+    """Validated section from the given options that belong to it."""
     return check_options(section, {name: x for name, x in given.items() if name in section.model_fields})
 
 

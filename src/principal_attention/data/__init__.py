@@ -1,1 +1,1 @@
-"""Tables of examples from anywhere, and what every kind of task asks of them: splits, classes, limits."""
+"""Tables of examples, shared by all tasks: sources, splits, classes, limits."""

@@ -1,13 +1,15 @@
-"""Classes of examples: labels that are numbers in range, and numbers that mean the same names everywhere."""
+"""Classes of examples: check labels, and number classes by their names."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from ..errors import InputError
 
+UNLABELLED = -1  # label of an example of unlabelled data
+
 
 def check_label(label: Any, what: str, classes: int | None = None) -> int:
-    """A class number, below `classes` where that is known; `what` names the example."""
+    """Return `label` if it is a class number, below `classes` if given; `what`: the example, for the error message."""
     if isinstance(label, int) and not isinstance(label, bool) and (classes is None or 0 <= label < classes):
         return label
     told = "a class number" if classes is None else f"a class number from 0 to {classes - 1}"
@@ -15,7 +17,7 @@ def check_label(label: Any, what: str, classes: int | None = None) -> int:
 
 
 def renumber(classes: Sequence[str] | None, names: Sequence[str] | None, split: str) -> tuple[int, ...] | None:
-    """The number of each of a split's classes among these names; None where either has no names, or both the same."""
+    """Position in `names` of each class of a split; None if either has no names or they are the same."""
     if classes is None or names is None or tuple(classes) == tuple(names):
         return None
     numbers = numbers_of(classes, names)
@@ -26,7 +28,7 @@ def renumber(classes: Sequence[str] | None, names: Sequence[str] | None, split: 
 
 
 def numbers_of(classes: Sequence[str], names: Sequence[str]) -> tuple[int, ...]:
-    """The number of each class among these names, spelled the same but for case and spaces around it; −1: none."""
+    """Position in `names` of each class, ignoring case and surrounding spaces; −1 if absent."""
 
     def plain(name: str) -> str:
         return name.strip().casefold()

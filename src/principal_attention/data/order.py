@@ -1,4 +1,4 @@
-"""Which examples a limited evaluation takes."""
+"""Order of the examples in a limited evaluation."""
 
 from collections.abc import Sequence
 
@@ -6,8 +6,10 @@ import numpy as np
 
 
 def stratified(labels: Sequence[int]) -> list[int]:
-    """All examples, one of each class after the other, in an order that depends on the labels alone: the first N hold
-    every class as often as any other (but for one, and for classes that run out), and hold the first N − 1."""
+    """Indices of all examples in a stratified random order, which depends only on the labels.
+
+    Among the first N, for any N, the counts of two classes differ by at most one, unless a class has too few examples.
+    """
     given = np.asarray(labels)
     random = np.random.default_rng(0)
     mixed = random.permutation(len(given))

@@ -1,4 +1,4 @@
-"""Tables of examples, with `datasets` underneath: a name on the hub, or parquet files named after their split."""
+"""Open tables of examples with `datasets`: a data set of the hub, or parquet files named after their split."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -11,14 +11,14 @@ import pyarrow.parquet
 from ..errors import InputError
 from ..plumbing.hub import UNREACHABLE, hub_is_unreachable
 
-VALIDATION = ("validation", "val", "valid", "dev", "test")  # what the second split is called, in this order
+VALIDATION = ("validation", "val", "valid", "dev", "test")  # names of the validation split, in this order
 
 
 class RawSplit(NamedTuple):
-    """A split before its columns are looked at."""
+    """Split with all its columns."""
 
-    rows: Any  # a Dataset, an IterableDataset when streaming, or nothing in an empty file
-    length: int | None  # None: a stream that does not say
+    rows: Any  # a Dataset, an IterableDataset if streaming, None for an empty file
+    length: int | None  # number of examples; None for a stream of unknown length
 
 
 RawSplits = dict[str, RawSplit]
@@ -28,9 +28,13 @@ def open_tables(
     source: str, subset: str | None, names: Iterable[str], *, expected: str, streaming: bool = False,
     other: Callable[[Path, tuple[str, ...]], RawSplits | None] | None = None,
 ) -> RawSplits:  # fmt: skip
-    """All splits of a source. `other` opens what is not parquet; `expected` says what may be there.
+    """Splits of a source: a data set of the hub, a parquet file, or a folder.
 
-    A subset is a configuration on the hub, given by itself or as NAME:SUBSET, or a folder of that name in a folder.
+    Args:
+        subset: configuration of a data set of the hub (also written NAME:SUBSET), or subfolder of a folder.
+        names: names of splits to look for in the names of files.
+        expected: kinds of sources that can be opened, for error messages.
+        other: function that opens a folder in another format; returns None for a folder of parquet files.
     """
     path, names = Path(source).expanduser(), tuple(names)
     if not path.exists():
@@ -54,7 +58,14 @@ def pick_column(
     given: str | None, features: Any, found: list[str], *, what: str, option: str, kind: str,
     fit: Iterable[str] | None = None,
 ) -> str:  # fmt: skip
-    """The column of that name if it fits, else the only one that was found; `kind` is what it must hold."""
+    """Name of the column to use: `given`, else the only one in `found`.
+
+    Args:
+        features: columns of the table, with their types.
+        found: columns that can be chosen by default.
+        what, option, kind: role of the column, option that names it, and required content, for error messages.
+        fit: columns that `given` may name. Default: `found`.
+    """
     if given is not None:
         if given not in features:
             raise InputError(f"{option} is {given!r}; the columns are {', '.join(features)}")
@@ -72,7 +83,7 @@ def pick_column(
 
 
 def label_column(features: Any, given: str | None, option: str = "data.label") -> tuple[str, tuple[str, ...] | None]:
-    """The column of class numbers, and the classes' names where it has them."""
+    """Name of the column of labels, and the names of the classes; None if it has none."""
     named = [name for name, feature in features.items() if isinstance(feature, datasets.ClassLabel)]
     whole = [name for name, f in features.items() if str(getattr(f, "dtype", "")).startswith(("int", "uint"))]
     column = pick_column(
@@ -88,7 +99,7 @@ def from_hub(name: str, subset: str | None = None, *, streaming: bool = False) -
 
 
 def from_parquet(source: str, files: dict[str, list[str]], *, streaming: bool = False) -> RawSplits:
-    """Each split by itself: opened together, all would get the class names of the first."""
+    """Splits from parquet files, each opened separately: together, all would get the class names of the first."""
 
     def table(found: list[str]) -> RawSplit:
         try:
@@ -102,7 +113,7 @@ def from_parquet(source: str, files: dict[str, list[str]], *, streaming: bool = 
 
 
 def parquet_files(path: Path, names: Iterable[str] = ()) -> dict[str, list[str]]:
-    """The parquet files at a path by split: train-00000.parquet, data/test.parquet, val/0.parquet, …"""
+    """Parquet files at a path by split, such as train-00000.parquet, data/test.parquet or val/0.parquet."""
     files = (
         [path]
         if path.is_file()
@@ -118,7 +129,7 @@ def parquet_files(path: Path, names: Iterable[str] = ()) -> dict[str, list[str]]
 
 
 def choose(tables: RawSplits, name: str | None, source: str) -> tuple[str, RawSplit]:
-    """The split of that name, else what there is for validation, else the only one; it has examples."""
+    """Name and content of a split that is not empty. Default of `name`: the validation split, else the only split."""
     if name is not None and name not in tables:
         raise InputError(f"{source} has no split {name!r}; it has {', '.join(tables)}")
     chosen = name or next((each for each in VALIDATION if each in tables), None)
@@ -132,21 +143,23 @@ def choose(tables: RawSplits, name: str | None, source: str) -> tuple[str, RawSp
 
 
 def beside(tables: RawSplits, train: str, source: str, what: str) -> str:
-    """What there is for validation beside the training split."""
+    """Name of the validation split of a source. `what`: kind of examples, for the error message."""
     found = next((name for name in VALIDATION if name in tables and name != train), None)
     if found is None:
         raise InputError(
             f"{source} has no split for validation, only {', '.join(tables)}; "
-            f"name one in data.validation, or take {what} of the training split with data.holdout"
+            f"name one with data.validation, or hold out {what} of the training split with data.holdout"
         )
     return found
 
 
 def measured(tables: dict[str, Any]) -> RawSplits:
+    """Splits with their lengths."""
+
     def length(name: str, rows: Any) -> int | None:
         if hasattr(rows, "__len__"):
             return len(rows)
-        told = (rows.info.splits or {}).get(name)  # a stream of the hub
+        told = (rows.info.splits or {}).get(name)  # stream from the hub
         return told.num_examples if told else None
 
     return {name: RawSplit(rows, length(name, rows)) for name, rows in tables.items()}
@@ -155,7 +168,7 @@ def measured(tables: dict[str, Any]) -> RawSplits:
 def _load(what: str, name: str, subset: str | None, **options: Any) -> Any:
     try:
         return datasets.load_dataset(name, subset, **options)
-    except Exception as wrong:  # whatever the hub, the network, the file system or the format make of it
+    except Exception as wrong:  # any error of the hub, the network, the file system or the format
         remote = what.startswith("the data set") and hub_is_unreachable()
         raise InputError(
             f"{what} cannot be opened: {UNREACHABLE if remote else ' '.join(str(wrong).split())}"

@@ -1,1 +1,1 @@
-"""A model becomes numbers, and numbers become records."""
+"""Evaluate models with suites: measurements of every example, and records made from them."""

@@ -1,4 +1,4 @@
-"""Two models on the same seeds or the same examples: the paired difference, and whether it is more than noise."""
+"""Paired comparison of two models on the same seeds or the same examples."""
 
 import math
 import statistics
@@ -24,17 +24,18 @@ class Difference:
 
     @property
     def beyond_noise(self) -> bool:
-        return self.deviation > 0 and not self.low <= 0 <= self.high  # equal differences have no noise to judge by
+        return self.deviation > 0 and not self.low <= 0 <= self.high  # deviation 0: no estimate of the noise
 
     def verdict(self) -> str:
         if self.pairs < 2:
-            return "one seed: no telling"
+            return "one seed: unknown"
         if not self.beyond_noise:
             return "within noise"
         return "better" if self.mean > 0 else "worse"
 
 
 def paired(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
+    """Difference `ours` − `theirs` of numbers that are paired, such as by seed."""
     differences = [a - b for a, b in zip(ours, theirs, strict=True)]
     n = len(differences)
     mean = statistics.fmean(differences)
@@ -46,23 +47,21 @@ def paired(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
 
 
 def percent(values: Sequence[float]) -> str:
-    """Fractions as "mean ± standard deviation" in %."""
+    """Mean and standard deviation of fractions in %, such as "91.0 ± 1.2"."""
     mean = f"{100 * statistics.fmean(values):.1f}"
     return f"{mean} ± {100 * statistics.stdev(values):.1f}" if len(values) > 1 else mean
 
 
 @dataclass(frozen=True)
 class Paired:
-    """Two models on the same examples: the difference of their mean scores with its 95% interval over resampled
-    examples (bootstrap), and the p of no difference. For right and wrong answers p is McNemar's exact one, and how many
-    each model alone gets right is counted; for other scores it is that of a sign-flip test of the mean."""
+    """Comparison of two models on the same examples."""
 
-    n: int
-    difference: float
-    low: float
+    n: int  # number of examples
+    difference: float  # difference of the mean scores
+    low: float  # bounds of its 95% bootstrap interval over examples
     high: float
-    p: float
-    only_ours: int | None = None
+    p: float  # McNemar's exact test for right and wrong answers, else a sign-flip test of the mean
+    only_ours: int | None = None  # number of examples that only our model gets right; None for other scores
     only_theirs: int | None = None
 
 
@@ -73,14 +72,14 @@ def verdict(difference: float, p: float) -> str:
 
 
 def on_same_examples(ours: Any, theirs: Any, *, seed: int = 0) -> Paired:
-    """`ours` and `theirs` hold a score of each example, or say of each whether it was right."""
+    """Compare two models by a score per example, or by a boolean per example: whether the model is right."""
     a, b = np.asarray(ours), np.asarray(theirs)
     return (_answers if a.dtype == bool else _scores)(a, b, np.random.default_rng(seed))
 
 
 def _answers(a: Any, b: Any, random: np.random.Generator) -> Paired:
     n, only_a, only_b = len(a), int((a & ~b).sum()), int((b & ~a).sum())
-    # an example adds 1, −1 or 0 to the difference, so resampling examples is drawing how many of each there are
+    # each example adds 1, −1 or 0 to the difference, so a bootstrap sample is a multinomial draw of their counts
     shares = np.array([only_a, only_b, n - only_a - only_b]) / n
     drawn = random.multinomial(n, shares, size=RESAMPLES)
     low, high = np.quantile((drawn[:, 0] - drawn[:, 1]) / n, [0.025, 0.975])
@@ -92,7 +91,7 @@ def _scores(a: Any, b: Any, random: np.random.Generator) -> Paired:
     apart = a.astype(float) - b.astype(float)
     n, mean = len(apart), float(apart.mean())
     resampled, flipped = np.empty(RESAMPLES), np.empty(RESAMPLES)
-    for i in range(RESAMPLES):  # one at a time: all at once would not fit for many examples
+    for i in range(RESAMPLES):  # one at a time, to save memory
         resampled[i] = apart[random.integers(n, size=n)].mean()
         flipped[i] = (apart * random.choice((-1.0, 1.0), n)).mean()
     low, high = np.quantile(resampled, [0.025, 0.975])

@@ -1,4 +1,4 @@
-"""What was found of every example: a line a batch, appended, so that a kill loses nothing but the batch at hand."""
+"""Outcomes: measurements of every example, appended as one line per batch, so that a kill loses one batch at most."""
 
 import json
 import os
@@ -14,18 +14,19 @@ from ..errors import InputError
 from ..plumbing.files import read_jsonl, write_text, writing
 from ..plumbing.layout import EVALUATION, OUTCOMES
 
-Columns = dict[str, list[Any]]
+Columns = dict[str, list[Any]]  # by name, one entry per example
 
 
 def key_of(description: Mapping[str, Any]) -> str:
+    """Key of a case: its description as JSON."""
     return json.dumps(description, sort_keys=True, ensure_ascii=False)
 
 
 @dataclass(frozen=True)
 class Result:
-    """A whole case: what it was, and its columns, sorted by the examples' place in the data."""
+    """Outcomes of a complete case; columns are sorted by the index of the examples."""
 
-    description: dict[str, Any]  # suite, case, n, and what else pins it down
+    description: dict[str, Any]  # suite, case, n, and further settings of the case
     columns: dict[str, np.ndarray[Any, Any]]
     flags: list[str]
     seconds: float
@@ -33,14 +34,14 @@ class Result:
 
 
 class Outcomes:
-    """A folder of outcomes. Each process appends to a file of its own and reads the files of all processes."""
+    """Outcomes in a folder. Each process appends to its own file, and reads the files of all processes."""
 
     def __init__(self, folder: Path, rank: int = 0):
         self.folder, self.path = folder, folder / OUTCOMES.format(rank)
         self._whole = False
 
     def lines(self) -> list[dict[str, Any]]:
-        """One line for each finished batch; of a batch that two processes did in two attempts, the first."""
+        """One line per finished batch; the first, if two processes finished the same batch in two attempts."""
         found: dict[tuple[str, int], dict[str, Any]] = {}
         for path in sorted(self.folder.glob(OUTCOMES.format("*"))):
             for line in read_jsonl(path):
@@ -49,13 +50,14 @@ class Outcomes:
         return list(found.values())
 
     def done(self) -> set[tuple[str, int]]:
+        """Case and number of each finished batch."""
         return {(line["case"], line["batch"]) for line in self.lines()}
 
     def append(self, case: str, batch: int, columns: Mapping[str, Any], seconds: float) -> None:
         told = {"case": case, "batch": batch, "seconds": round(seconds, 3), "date": date.today().isoformat()}
         line = json.dumps(told | dict(columns), ensure_ascii=False)
         with writing(self.path), open(self.path, "ab") as file:
-            if not self._whole:  # a kill may have cut the last line short
+            if not self._whole:  # the last line may be incomplete after a kill
                 file.truncate(self.path.read_bytes().rfind(b"\n") + 1)
                 self._whole = True
             file.write(line.encode() + b"\n")
@@ -63,7 +65,7 @@ class Outcomes:
             os.fsync(file.fileno())
 
     def results(self) -> list[Result]:
-        """The cases that are complete."""
+        """Results of the complete cases."""
         by_case: dict[str, list[dict[str, Any]]] = {}
         for line in self.lines():
             by_case.setdefault(line["case"], []).append(line)
@@ -72,7 +74,7 @@ class Outcomes:
 
 
 def _result(description: dict[str, Any], lines: list[dict[str, Any]]) -> Result | None:
-    """The result of a case whose batches are all there."""
+    """Result of a case; None if batches are missing."""
     lines = sorted(lines, key=lambda line: line["batch"])
     columns = {name: np.array([x for line in lines for x in line[name]]) for name in _columns(lines[0])}
     if len(columns["index"]) != description["n"]:
@@ -89,7 +91,7 @@ def _columns(line: Mapping[str, Any]) -> list[str]:
 
 
 def _check_line(path: Path, line: Any) -> None:
-    """Raise InputError unless this is a line that `append` wrote."""
+    """Raise `InputError` for a line that was not written by `append`."""
     wrong = f"{path} is damaged: it holds {str(line)[:80]}; choose another --out"
     if not isinstance(line, dict) or not {"case", "batch", "index", "seconds"} <= set(line):
         raise InputError(wrong)
@@ -108,7 +110,7 @@ def _check_line(path: Path, line: Any) -> None:
 
 
 def open_outcomes(folder: Path, settings: Mapping[str, Any], rank: int) -> Outcomes:
-    """A folder for one model on one set of examples; what was done there before must have been the same."""
+    """Open the outcomes of a folder; raises `InputError` if its earlier outcomes were made with other settings."""
     path = folder / EVALUATION
     if path.exists():
         before = read_settings(folder)
@@ -122,13 +124,14 @@ def open_outcomes(folder: Path, settings: Mapping[str, Any], rank: int) -> Outco
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
+    """Settings of the evaluation in a folder."""
     path = folder / EVALUATION
     if not path.is_file():
-        raise InputError(f"{folder} holds no evaluation; expected a folder that principal evaluate wrote to")
+        raise InputError(f"{folder} holds no evaluation; expected the output folder of principal evaluate")
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as wrong:
         raise InputError(f"{path} is damaged ({wrong}); choose another --out") from wrong
     if not isinstance(found, dict) or "model" not in found:
-        raise InputError(f"{path} is damaged: it holds {found!r} and names no model; choose another folder")
+        raise InputError(f"{path} is damaged: it holds {found!r}, without a model; choose another folder")
     return found

@@ -1,4 +1,4 @@
-"""An evaluation: every case on every batch, resumable at a batch, shared among processes."""
+"""Run an evaluation: every case on every batch; it can be resumed after any batch and shared by processes."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -39,10 +39,16 @@ def evaluate(
     against: Path | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
-    """Measure what is not yet measured in the folder, and summarise all that is there.
+    """Measure all batches that are not yet in the folder, and write the records of the whole folder.
 
-    `suites` are all that the model has, by name; `facts` go into every record. `against` is another evaluation's
-    folder, to compare with example by example.
+    Args:
+        subject: model to evaluate.
+        groups: cases to measure, with their examples.
+        folder: output folder.
+        suites: all suites of this kind of model, by name.
+        facts: entries added to every record.
+        batch_size: number of examples per batch. Default: 50.
+        against: folder of another evaluation, to compare with example by example.
     """
     if against is not None and against.resolve() == folder.resolve():
         raise InputError(f"--against is {against}, the folder of this evaluation; name another evaluation's folder")
@@ -64,7 +70,7 @@ def _summarised(
     subject: Subject, results: list[Result], folder: Path, suites: Mapping[str, Suite], facts: Mapping[str, Any],
     against: Path | None, *, first: bool,
 ) -> Evaluation:  # fmt: skip
-    """The records of everything in the folder; the first process writes them."""
+    """Records of all results in the folder; the first process writes them."""
     pinned = {**facts, **({"robustify": subject.robustify} if subject.robustify else {})}
     records: list[Record] = []
     for name, suite in suites.items():
@@ -81,7 +87,7 @@ def _summarised(
 def _compared(
     subject: Subject, suites: Mapping[str, Suite], results: Sequence[Result], folder: Path, against: Path | None
 ) -> list[Record]:
-    """The comparisons of this call, and those that the folder already holds with other evaluations."""
+    """Comparisons with `against`, and the folder's earlier comparisons with other evaluations."""
     before = [each for each in read_jsonl(folder / RECORDS) if each.get("metric") == COMPARED]
     if against is None:
         return before
@@ -89,8 +95,8 @@ def _compared(
     found = compare(subject.name, suites, results, other["model"], Outcomes(against).results())
     if not found:
         raise InputError(
-            f"{against} holds no case that was measured here as well, on the same examples in the same way, and that "
-            "can be compared; measure the same cases in both, with the same --data, --split, --limit and --seed"
+            f"{against} and this evaluation have no comparable case in common; measure the same cases in both, with "
+            "the same --data, --split, --limit and --seed"
         )
     return [each for each in before if each["against"] != other["model"]] + found
 
@@ -98,7 +104,7 @@ def _compared(
 def compare(
     model: str, suites: Mapping[str, Suite], ours: Sequence[Result], other: str, theirs: Sequence[Result]
 ) -> list[Record]:
-    """A record for each case in which both models saw the same examples in the same way, and which can be compared."""
+    """Records of comparisons: one per comparable case that was measured for both models on the same examples."""
     known = {key_of(result.description): result for result in theirs}
     made = []
     for result in ours:

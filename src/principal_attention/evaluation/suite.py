@@ -1,4 +1,4 @@
-"""A suite: what is measured of a model, how, and what becomes of it. It owns its options, cases, records and tables."""
+"""Interface of suites. A suite defines what is measured of a model: options, cases, records and tables."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,32 +10,34 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 from ..errors import InputError
 from ..plumbing.sections import NoOptions, Section
 
-if TYPE_CHECKING:  # the options of a suite are shown where nothing of it is run
+if TYPE_CHECKING:  # the help shows the options of suites without importing torch
     import torch
 
     from .compare import Paired
     from .outcomes import Columns, Result
 
 Record = dict[str, Any]
-Rows = list[list[str]]  # the first holds the names of the columns
+Rows = list[list[str]]  # the first row holds the names of the columns
 
 
 class Subject(Protocol):
-    """A model under test."""
+    """Model to evaluate."""
 
     name: str
-    robustify: str | None  # the RPC-Attention it holds, in the words of --robustify
+    robustify: str | None  # its RPC-Attention in the notation of --robustify; None if it has none
 
     def fingerprint(self) -> str: ...
 
 
 class Batch(Protocol):
+    """Batch of examples."""
+
     @property
     def number(self) -> int: ...
 
     @property
     def indices(self) -> list[int]:
-        """The numbers of the examples in the data."""
+        """Indices of the examples in the data."""
 
     def first(self, count: int) -> Self: ...
 
@@ -43,24 +45,25 @@ class Batch(Protocol):
 
 
 class ExampleSet(Protocol):
-    """The evaluation examples: images, texts, the tokens of a text."""
+    """Evaluation examples: images, texts, or windows of tokens."""
 
     def fingerprint(self) -> str:
-        """A hash of the data; differs when the data differ."""
+        """Hash of the data; differs when the data differ."""
 
-    def batches(self, size: int, wanted: Sequence[int], workers: int) -> Iterator[Batch]: ...
+    def batches(self, size: int, wanted: Sequence[int], workers: int) -> Iterator[Batch]:
+        """Batches with the numbers `wanted`, of `size` examples each, loaded by `workers` processes."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """What can be measured of a model, a batch at a time."""
+    """One measurement of a model, done batch by batch."""
 
     suite: str
     name: str
-    n: int  # examples
-    measure: Callable[[Any, Any], "Columns"]  # of a subject and a batch
-    pinned: Mapping[str, Any] = field(default_factory=dict)  # what makes it this case and no other
-    cost: float = 1.0  # forward passes an example, for the time left
+    n: int  # number of examples
+    measure: Callable[[Any, Any], "Columns"]  # function of a subject and a batch
+    pinned: Mapping[str, Any] = field(default_factory=dict)  # settings that identify the case
+    cost: float = 1.0  # forward passes per example, to estimate the remaining time
 
     @property
     def description(self) -> dict[str, Any]:
@@ -71,29 +74,31 @@ class Case:
 class Group:
     """Cases on the same examples."""
 
-    data: str  # how records call them
+    data: str  # name of the data in records
     examples: ExampleSet
     cases: Sequence[Case]
 
 
 @dataclass(frozen=True)
 class Bench:
-    """What every suite of an evaluation works with: the model, its data, and the options they share."""
+    """Inputs of every suite of an evaluation: the model, its data, and the shared options."""
 
     subject: Any
     device: "torch.device"
-    open_data: Callable[[], tuple[Any, str]]  # the data, and how records call them; opened when first asked for
-    data: str | None = None  # as a person named it
-    limit: int | None = None
+    open_data: Callable[[], tuple[Any, str]]  # opens the data; returns the data and their name in records
+    data: str | None = None  # value of --data
+    limit: int | None = None  # maximum number of examples
     batch_size: int = 50
     seed: int = 0
+    folder: Path | None = None  # output folder, for what cases make and need again after an interruption
 
     @cached_property
     def opened(self) -> tuple[Any, str]:
+        """Data and their name in records; opened on first access."""
         return self.open_data()
 
     def count(self, available: int) -> int:
-        """How many examples are measured."""
+        """Number of examples to measure."""
         return min(self.limit or available, available)
 
 
@@ -103,53 +108,57 @@ class Table(NamedTuple):
 
 
 class Suite(ABC):
+    """Base class of suites."""
+
     name: ClassVar[str]
     help: ClassVar[str]  # one line
     options: ClassVar[type[Section]] = NoOptions
     comparable: ClassVar[bool] = True  # whether two models can be compared example by example
+    compared: ClassVar[str] = "top1"  # metric that is the mean of `score`
     check_title: ClassVar[str] = ""  # the question that `checks` answer
 
     @abstractmethod
     def groups(self, bench: Bench, options: Any) -> Iterator[Group]:
-        """What is to be measured, on which examples. Groups on the same examples are measured together."""
+        """Groups of cases to measure. Groups on the same examples are measured together."""
 
     @abstractmethod
     def summarise(self, subject: Any, results: Sequence["Result"]) -> list[Record]:
         """Records of this suite's results; `results` are those of every suite in the folder."""
 
     def checks(self, subject: Any, results: Sequence["Result"]) -> list[Record]:
-        """Records of what the suite finds about its own measurements: see `results.check_record`."""
+        """Records of the suite's checks of its own measurements, see `results.check_record`."""
         return []
 
     @abstractmethod
     def tables(self, records: Sequence[Record]) -> list[Table]:
-        """The suite's records as tables; those of one title and the same columns are printed as one."""
+        """Tables of the suite's records. Tables with the same title and columns are printed as one."""
 
     def setting(self, record: Record) -> str:
-        """What pins a case down beside its name, in a few words."""
+        """Settings of a case besides its name, in a few words."""
         return str(record.get("data") or "")
 
     def score(self, result: "Result") -> Any:
-        """An array with a number for each example, the larger the better, or whether it was right; None: neither."""
+        """Array with a score per example (larger is better) or a boolean (right or wrong); None if there is neither."""
         return None
 
     def compare(self, ours: "Result", theirs: "Result") -> "Paired | None":
-        """Two models on the same examples, by their scores; None where this case has none."""
+        """Comparison of two models on the same examples by their scores; None for a case without scores."""
         from .compare import on_same_examples
 
         score = self.score(ours)
         return None if score is None else on_same_examples(score, self.score(theirs))
 
     def write(self, subject: Any, results: Sequence["Result"], folder: Path, options: Any) -> list[Path]:
-        """What else the options ask for, as files in the evaluation's folder."""
+        """Write further files that the options ask for to the evaluation's folder; returns their paths."""
         return []
 
     def own(self, results: Sequence["Result"]) -> list["Result"]:
+        """Results of this suite."""
         return [result for result in results if result.description["suite"] == self.name]
 
 
 def merged(groups: Sequence[Group]) -> list[Group]:
-    """Groups on the same examples as one, so that each example is read once."""
+    """Merge groups on the same examples, so that each example is read once."""
     found: dict[int, Group] = {}
     for group in groups:
         key = id(group.examples)

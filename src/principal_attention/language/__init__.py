@@ -1,1 +1,1 @@
-"""Text: where it comes from, and the transformers that read it."""
+"""Text: data sets, vocabularies, language models and text classifiers."""

@@ -1,7 +1,7 @@
-"""The adaptive softmax of Grave et al. (2017), with the embedding as its output weights.
+"""Adaptive softmax of Grave et al. (2017), with the embedding as its output weights.
 
-Tokens are numbered from the most frequent on. The first `cutoffs[0]` are in the head, beside one entry for each
-cluster of rarer ones; a cluster's own softmax is computed only where its entry is asked for.
+Tokens are numbered by decreasing frequency. The head holds the first `cutoffs[0]` tokens and one entry for each cluster
+of rarer tokens. In `losses`, the softmax of a cluster is computed only for positions whose target is in the cluster.
 """
 
 from collections.abc import Sequence
@@ -15,17 +15,18 @@ from ..errors import InputError
 
 
 class AdaptiveSoftmax(nn.Module):
-    """Without cutoffs it is the plain softmax. `table` is (vocab_size, dim) and belongs to the caller."""
+    """Adaptive softmax; without cutoffs, the plain softmax. `table`, passed to its methods, is the caller's embedding
+    (vocab_size, dim)."""
 
     def __init__(self, vocab_size: int, dim: int, cutoffs: Sequence[int] = ()):
         super().__init__()
         edges = [*cutoffs, vocab_size]
         if edges[0] < 1 or any(low >= high for low, high in pairwise(edges)):
             raise InputError(
-                f"cutoffs is {list(cutoffs)} for a vocabulary of {vocab_size}; expected growing numbers below it"
+                f"cutoffs is {list(cutoffs)} for a vocabulary of {vocab_size}; expected increasing numbers below it"
             )
         self.short = edges[0]
-        self.tails = list(pairwise(edges))  # where each cluster begins and ends
+        self.tails = list(pairwise(edges))  # first and last (excluded) token of each cluster
         self.bias = nn.Parameter(torch.zeros(vocab_size))
         self.clusters = nn.Linear(dim, len(self.tails)) if self.tails else None
 
@@ -39,7 +40,7 @@ class AdaptiveSoftmax(nn.Module):
         return torch.cat(parts, -1)
 
     def losses(self, hidden: Tensor, table: Tensor, targets: Tensor) -> Tensor:
-        """−log p of each target, in the shape of the targets; the work of a cluster only where one of it is meant."""
+        """−log p of each target, in the shape of `targets`."""
         flat, wanted = hidden.reshape(-1, hidden.shape[-1]), targets.reshape(-1)
         entry, meant = wanted, [(wanted >= low) & (wanted < high) for low, high in self.tails]
         for number, inside in enumerate(meant):
@@ -62,5 +63,5 @@ class AdaptiveSoftmax(nn.Module):
 
 
 def _wide(logits: Tensor) -> Tensor:
-    """In float32 at least: half precision would round probabilities of many tokens."""
+    """Logits in float32 or wider, since half precision is too coarse for a softmax over many tokens."""
     return logits.to(torch.promote_types(logits.dtype, torch.float32))

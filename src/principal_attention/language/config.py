@@ -1,4 +1,4 @@
-"""What a language model is made of, as plain values: a recipe's `model.options`, and the card beside the weights."""
+"""Configuration of a language model: `model.options` of a recipe, and `model` in config.json."""
 
 from typing import Any, Literal
 
@@ -7,44 +7,43 @@ from pydantic import Field, model_validator
 from ..plumbing.sections import Count, NotNegative, Section, Share, Whole
 
 Attention = Literal["softmax", "symmetric"]
-SWAP_RATE = 0.015  # share of the words that the word-swap attack replaces: the paper's
-# What the card of one of our models says that it describes.
+SWAP_RATE = 0.015  # share of the words that the word-swap attack replaces, as in the paper
+# architectures of this package in config.json
 LANGUAGE, CLASSIFIER = "principal_attention.LanguageModel", "principal_attention.LastPosition"
 
 
 class LanguageConfig(Section):
     vocab_size: Count
-    context: Count = 256  # tokens it is trained on at a time; as many positions there are, where they are learned
+    context: Count = 256  # tokens per training window; number of learned positions
     depth: Count = 16
     embed_dim: Count = 128
     num_heads: Count = 8
     inner_dim: Count = 2048
-    attention: Attention | list[Attention] = "softmax"  # of all layers, or of each
+    attention: Attention | list[Attention] = "softmax"  # for all layers, or a list with one per layer
     norm: Literal["post", "pre"] = "post"
     activation: Literal["relu", "gelu"] = "relu"
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
     qkv_bias: bool = False
     dropout: Share = 0.1
     attn_dropout: Share = 0.0
-    cutoffs: list[Count] = Field(
-        default_factory=list
-    )  # of the adaptive softmax, whose weights are the embedding; none: one softmax over all
-    experts: Whole = 0  # in the place of each feed-forward layer; 0: none
-    top_k: Count = 2
-    balance: NotNegative = 0.0  # how much the experts' uneven load adds to the loss
-    mu: Literal["prefix", "global"] = "prefix"  # of RPC layers; the global one sees later tokens
-    rpc: dict[str, Any] | None = None  # where RPC-Attention is, as `robustify` records it
+    cutoffs: list[Count] = Field(default_factory=list)  # cutoffs of the adaptive softmax; empty: plain softmax
+    experts: Whole = 0  # number of experts that replace each feed-forward layer; 0: no experts
+    top_k: Count = 2  # number of experts per token
+    balance: NotNegative = 0.0  # weight of the load-balancing loss of the experts
+    mu: Literal["prefix", "global"] = "prefix"  # tokens for mu of RPC layers; "global" includes later ones
+    rpc: dict[str, Any] | None = None  # RPC-Attention of the layers, as recorded by `robustify`
 
     @model_validator(mode="after")
     def _fits(self) -> "LanguageConfig":
         if self.embed_dim % self.num_heads or (self.positions == "sinusoidal" and self.embed_dim % 2):
             raise ValueError(
-                f"embed_dim is {self.embed_dim} with {self.num_heads} heads; expected an even number that they divide"
+                f"embed_dim is {self.embed_dim} with {self.num_heads} heads; expected a multiple of the "
+                "number of heads, and an even number if positions are sinusoidal"
             )
         if isinstance(self.attention, list) and len(self.attention) != self.depth:
-            raise ValueError(f"attention names {len(self.attention)} layers; expected {self.depth}, as depth says")
+            raise ValueError(f"attention names {len(self.attention)} layers; expected {self.depth}, the depth")
         if self.experts and self.activation != "relu":
-            raise ValueError(f"activation is {self.activation}, and experts are ReLU layers; drop one of them")
+            raise ValueError(f"activation is {self.activation}, but experts use ReLU; drop activation or experts")
         if self.experts and self.top_k > self.experts:
             raise ValueError(f"top_k is {self.top_k}; expected at most the {self.experts} experts")
         return self
@@ -61,7 +60,7 @@ _GPT = dict(
     depth=16, embed_dim=410, num_heads=10, inner_dim=2100, context=256, norm="pre", activation="gelu",
     positions="learned", qkv_bias=True,
 )  # fmt: skip
-# The paper's models, as their own repositories configure them; "sym" is symmetric attention.
+# Models of the paper, configured as in their own repositories; "sym" stands for symmetric attention.
 NAMES: dict[str, dict[str, Any]] = {
     "lm_small": _LM,
     "symlm_small": _LM | dict(attention="symmetric"),

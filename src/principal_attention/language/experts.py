@@ -1,4 +1,4 @@
-"""A sparse mixture of experts instead of a feed-forward layer: each token goes to the `top_k` it scores highest."""
+"""Sparse mixture of experts in place of a feed-forward layer: each token uses its `top_k` highest-scoring experts."""
 
 import math
 
@@ -8,18 +8,18 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 
-# Matrix products of few rows take other kernels, whose sums differ in their last bits. Whole blocks of rows keep a
-# token's result the same, bit for bit, however many others its expert has: so no later token moves an earlier one.
+# Matrix products with few rows use other kernels, whose sums differ in their last bits. With the number of rows a
+# multiple of BLOCK, the result of a token does not depend on the other tokens of its expert, bit for bit.
 BLOCK = 16
 
 
 class SparseExperts(nn.Module):
-    """`experts` times Linear–ReLU–Dropout–Linear behind a linear router; the chosen ones' answers are weighted by a
-    softmax over their scores.
+    """Experts Linear–ReLU–Dropout–Linear with a linear router. The output is the sum of the chosen experts' outputs,
+    weighted by a softmax over their scores.
 
-    Tokens are sorted by expert, so each expert is two matrix products over its own tokens: the cost is that of the
-    experts used. In training, `balance_loss` is the last call's E·Σ share·probability (Fedus et al., 2022; 1 where
-    the load is even), and `load` counts tokens by expert since `statistics` was last asked.
+    Tokens are sorted by expert, so only the chosen experts are computed. In training, `balance_loss` is the
+    load-balancing loss of the last call, E·Σ share·probability (Fedus et al., 2022), which is 1 for an even load;
+    `load` counts the tokens of each expert since the last call of `statistics`.
     """
 
     load: Tensor
@@ -35,19 +35,19 @@ class SparseExperts(nn.Module):
             nn.Parameter(torch.empty(experts, *shape)) for shape in ((inner_dim, dim), (inner_dim,))
         )
         self.down, self.down_bias = (nn.Parameter(torch.empty(experts, *shape)) for shape in ((dim, inner_dim), (dim,)))
-        self.register_buffer("load", torch.zeros(experts))  # kept in checkpoints: a resumed run logs the same
+        self.register_buffer("load", torch.zeros(experts))  # in checkpoints, so that a resumed run logs the same
         self.register_buffer("importance", torch.zeros(experts))
         self.balance_loss: Tensor | None = None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         for weight, bias in ((self.up, self.up_bias), (self.down, self.down_bias)):
-            bound = 1 / math.sqrt(weight.shape[-1])  # nn.Linear's own
+            bound = 1 / math.sqrt(weight.shape[-1])  # as nn.Linear
             nn.init.uniform_(weight, -bound, bound)
             nn.init.uniform_(bias, -bound, bound)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """x is (…, dim); tokens that the boolean mask (…) leaves out go to no expert, and their rows are zero."""
+        """Output (…, dim) for x (…, dim). Tokens where the boolean mask (…) is False use no expert and return 0."""
         shape = x.shape
         tokens = x.reshape(-1, shape[-1])
         if mask is not None:
@@ -72,16 +72,17 @@ class SparseExperts(nn.Module):
             if len(rows)
         ]
         slots = torch.cat(answers).index_select(0, place).unflatten(0, (-1, self.top_k))  # (M, k, dim)
-        # one score alone would always weigh 1, and its router never learn: it weighs what it does among all
+        # For top_k = 1 a softmax over one score would always be 1, without a gradient for the router; the weight is
+        # then the expert's probability among all experts.
         shares = top.softmax(-1) if self.top_k > 1 else scores.softmax(-1).gather(-1, chosen)
         return (slots * shares.unsqueeze(-1).to(slots.dtype)).sum(1)
 
     def _layout(self, chosen: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, list[int]]:
-        """Rows by expert, each expert's filled up to whole blocks with token 0: the token of every row, the row of
-        every slot, and how many rows each expert has."""
+        """Layout of the rows, sorted by expert; the rows of each expert are padded to a multiple of BLOCK with token 0.
+        Returns the token of each row, the row of each slot (token, choice), and the number of rows of each expert."""
         whole = (counts + BLOCK - 1) // BLOCK * BLOCK
         order = chosen.argsort(stable=True)  # (M·k): slots by expert
-        shift = (whole.cumsum(0) - whole) - (counts.cumsum(0) - counts)  # by the filling of experts before
+        shift = (whole.cumsum(0) - whole) - (counts.cumsum(0) - counts)  # padding of the experts before
         rows = torch.arange(len(order), device=order.device) + shift[chosen[order]]
         sizes = whole.tolist()
         source = order.new_zeros(sum(sizes)).index_copy_(0, rows, order // self.top_k)
@@ -98,8 +99,8 @@ class SparseExperts(nn.Module):
         self.importance += probability.detach() * len(scores)
 
     def statistics(self) -> dict[str, float]:
-        """Of the tokens since the last call: the busiest and the idlest expert's share of an even load, and the
-        entropy of the router's mean probabilities, as a share of the largest there is."""
+        """Statistics of the tokens since the last call: load of the busiest and the idlest expert divided by an even
+        load, and entropy of the router's mean probabilities divided by its maximum."""
         total = self.load.sum()
         if not total:
             return {}
@@ -111,6 +112,6 @@ class SparseExperts(nn.Module):
         return {name: float(value) for name, value in found.items()}
 
     def forget(self) -> None:
-        """What was counted: it belongs to a training and not to the model."""
+        """Reset the counts of tokens and probabilities, which are not part of a saved model."""
         self.load.zero_()
         self.importance.zero_()

@@ -1,4 +1,6 @@
-"""Our language models and classifiers as folders: `config.json`, `model.safetensors`, `tokenizer.json`."""
+"""Save and load this package's language models and text classifiers as folders: `config.json`, `model.safetensors`,
+`tokenizer.json`.
+"""
 
 import json
 from pathlib import Path
@@ -23,13 +25,13 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 class Reading(Section):
-    """How a classifier of ours takes texts, and what it answers."""
+    """`reading` in config.json: inputs and outputs of a text classifier."""
 
-    classes: Count
-    mark: bool = False  # a learned vector after the last word is what is classified
-    length: Count  # tokens of a text that it reads
-    split: bool = False  # set punctuation apart before looking words up
-    labels: list[str] | None = None
+    classes: Count  # number of classes
+    mark: bool = False  # whether a learned vector after the last token is classified
+    length: Count  # maximum number of tokens per text
+    split: bool = False  # whether to convert texts to WikiText's spelling
+    labels: list[str] | None = None  # names of the classes
 
 
 def write_language_model(folder: Path, model: LanguageModel, tokenizer: Tokenizer) -> None:
@@ -42,13 +44,14 @@ def write_classifier(folder: Path, model: LastPosition, tokenizer: Tokenizer, re
 
 
 def read_language_model(folder: Path) -> tuple[LanguageModel, Tokenizer]:
-    """In evaluation mode."""
+    """Language model in evaluation mode, and its tokenizer."""
     card = _card(folder, LANGUAGE)
     model = LanguageModel(check(LanguageConfig, card.get("model", {}), f"the card in {folder}"))
     return _filled(folder, model), _tokenizer(folder, model.config)
 
 
 def read_classifier(folder: Path) -> tuple[LastPosition, Tokenizer, Reading]:
+    """Text classifier in evaluation mode, its tokenizer and `Reading`."""
     card = _card(folder, CLASSIFIER)
     language = LanguageModel(check(LanguageConfig, card.get("model", {}), f"the card in {folder}"))
     reading = check(Reading, card.get("reading", {}), f"the card in {folder}")
@@ -69,12 +72,12 @@ def _write(folder: Path, model: nn.Module, tokenizer: Tokenizer, card: dict[str,
 
 
 def _card(folder: Path, expected: str) -> dict[str, Any]:
-    told = {LANGUAGE: "a language model", CLASSIFIER: "a classifier of texts"}
+    told = {LANGUAGE: "a language model", CLASSIFIER: "a text classifier"}
     if not folder.is_dir():
-        raise InputError(f"there is no folder {folder}; expected that of a finished run, with {told[expected]} of ours")
+        raise InputError(f"there is no folder {folder}; expected the folder of a finished run with {told[expected]}")
     if (folder / CARD).is_file() and (found := ModelRef.of(folder).architecture) != expected:
         held = told.get(found or "", "another kind of model")
-        raise InputError(f"{folder} holds {held}; expected {told[expected]} of ours")
+        raise InputError(f"{folder} holds {held}; expected {told[expected]} trained with this package")
     for name in (CARD, WEIGHTS, FILE):
         if not (folder / name).is_file():
             raise InputError(f"{folder} holds no {name}; expected the folder of a finished run")
@@ -85,8 +88,8 @@ def _tokenizer(folder: Path, config: LanguageConfig) -> Tokenizer:
     tokenizer = read_tokenizer(folder)
     if size_of(tokenizer) > config.vocab_size:
         raise InputError(
-            f"the vocabulary in {folder} has {size_of(tokenizer)} entries and the model {config.vocab_size}; "
-            f"expected the {FILE} it was trained with"
+            f"the vocabulary in {folder} has {size_of(tokenizer)} entries, and that of the model has "
+            f"{config.vocab_size}; expected the {FILE} that the model was trained with"
         )
     return tokenizer
 

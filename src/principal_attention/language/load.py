@@ -1,6 +1,6 @@
-"""Models that read text: ours from a run's folder, those of transformers from a folder or the hub.
+"""Build and load text models: this package's from the folder of a run, those of transformers from a folder or the hub.
 
-Nothing in them is executed.
+Code in a model's repository is never executed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "s
 
 
 class Reader(nn.Module):
-    """A language model of ours that is called as those of transformers are."""
+    """Language model of this package with the interface of an encoder of transformers."""
 
     def __init__(self, config: LanguageConfig, language: LanguageModel | None = None):
         super().__init__()
@@ -38,7 +38,7 @@ class Reader(nn.Module):
 def _words(
     tokenizer: Tokenizer, text: str, *, split: bool, max_length: int | None = None, **_: Any
 ) -> dict[str, list[int]]:
-    """A vocabulary of ours that is called as transformers' tokenizers are."""
+    """Tokens of a text in the format of transformers' tokenizers."""
     (found,) = word_tokens(tokenizer, [text], length=max_length, split=split)
     return {"input_ids": found, "special_tokens_mask": [0] * len(found)}
 
@@ -51,7 +51,7 @@ def head_width(network: Any) -> int:
 
 
 def most_tokens(network: Any) -> int:
-    """How long a text may be: as many as there are positions, of which RoBERTa's first ones are taken."""
+    """Maximum number of tokens: the number of positions, without those that RoBERTa reserves for padding."""
     if isinstance(network.config, LanguageConfig):
         return network.config.context
     positions = int(getattr(network.config, "max_position_embeddings", 512))
@@ -61,7 +61,7 @@ def most_tokens(network: Any) -> int:
 
 
 def load_encoder(model: ModelRef | str) -> tuple[Any, Any]:
-    """The tokenizer and the network without any head; of ours too. In evaluation mode."""
+    """Tokenizer, and network without a head in evaluation mode; also for models of this package."""
     ref = ModelRef.of(model)
     if ref.architecture in (LANGUAGE, CLASSIFIER):
         if ref.architecture == LANGUAGE:
@@ -81,7 +81,7 @@ def load_encoder(model: ModelRef | str) -> tuple[Any, Any]:
 
 
 def load_language_model(model: ModelRef | str) -> tuple[LanguageModel, Tokenizer]:
-    """A language model of ours and its vocabulary. In evaluation mode."""
+    """Language model of this package in evaluation mode, and its tokenizer."""
     ref = ModelRef.of(model)
     language, tokenizer = ours.read_language_model(ref.folder)
     _put_in(ref, language)
@@ -96,12 +96,12 @@ def _put_in(ref: ModelRef, network: nn.Module) -> None:
 def build_language_model(
     name: str, options: Mapping[str, Any], vocab_size: int, *, by_frequency: bool = True
 ) -> LanguageModel:
-    """A new one of that name, with these options instead of its own.
+    """Language model with random weights: the model `name`, with `options` replacing its own.
 
-    Cutoffs beyond the vocabulary are left out, and all of them where tokens are not numbered by their frequency.
+    Cutoffs beyond the vocabulary are dropped; all cutoffs are dropped if tokens are not numbered by frequency.
     """
     if "vocab_size" in options:
-        raise InputError("model.options.vocab_size is the vocabulary's; limit that by data.vocabulary")
+        raise InputError("model.options.vocab_size is set by the vocabulary; limit it with data.vocabulary")
     if name not in NAMES:
         nearest = hint(name, NAMES, f"expected one of {', '.join(NAMES)}")
         raise InputError(f"there is no language model {name}; {nearest}")
@@ -116,28 +116,28 @@ def build_language_model(
 def build_classifier(
     init_from: str, classes: int, *, length: int | None = None, mark: bool = False, split: bool = False
 ) -> TextClassifier:
-    """A pretrained model with a new last layer: the run of a language model, or hf:FOLDER.
+    """Text classifier from a pretrained model, the run of a language model or hf:FOLDER, with a new last layer.
 
-    A classifier of transformers that has as many classes already keeps its layer, to be trained further.
+    A classifier of transformers that already has `classes` classes keeps its last layer.
     """
     ref = ModelRef.of(init_from)
     if ref.library == "hf":
         if mark or split:
-            raise InputError("mark and data.split are for our own language models, not for hf:")
+            raise InputError("mark and data.split are options for language models of this package, not for hf:")
         return _encoder(ref, classes, length)
     folder = ref.folder
     if ref.is_transformers:
-        raise InputError(f"{folder} holds a model of transformers: write init_from=hf:{folder}")
+        raise InputError(f"{folder} holds a model of transformers; use init_from=hf:{folder}")
     language, tokenizer = ours.read_language_model(folder)
     room = language.config.context - mark
     if room < 1:
-        raise InputError(f"the model in {folder} reads one token at a time; mark needs a place of its own")
+        raise InputError(f"the model in {folder} has a context of one token; mark needs one more position")
     reading = ours.Reading(classes=classes, mark=mark, length=min(length or room, room), split=split)
     return _last_position(LastPosition(language, classes, mark=mark), tokenizer, reading)
 
 
 def load_classifier(model: ModelRef | str) -> TextClassifier:
-    """A classifier of texts as it is: the folder of a finished run, or hf:FOLDER. In evaluation mode."""
+    """Text classifier in evaluation mode, from the folder of a finished run or hf:FOLDER."""
     ref = ModelRef.of(model)
     if ref.architecture is not None:
         made = _last_position(*ours.read_classifier(ref.folder))
@@ -171,7 +171,7 @@ def _encoder(ref: ModelRef, classes: int | None, length: int | None) -> TextClas
         )
     network, tokenizer = network.float(), opened(ref.place, AutoTokenizer)
     most = min(length or tokenizer.model_max_length, most_tokens(network.base_model))
-    tokenizer.model_max_length = most  # which is saved
+    tokenizer.model_max_length = most  # saved with the tokenizer
     if network.config.pad_token_id is None:
         network.config.pad_token_id = getattr(network.config, "eos_token_id", None) or 0
 
@@ -193,5 +193,6 @@ def _encoder(ref: ModelRef, classes: int | None, length: int | None) -> TextClas
 
 def _has_tokenizer(ref: ModelRef) -> None:
     folder = ref.folder
-    if folder.is_dir() and not any((folder / name).is_file() for name in TOKENIZERS):  # else an empty one is made
+    # without this check, transformers would create an empty tokenizer
+    if folder.is_dir() and not any((folder / name).is_file() for name in TOKENIZERS):
         raise InputError(f"{folder} holds no tokenizer; expected one of {', '.join(TOKENIZERS)} beside the weights")

@@ -1,4 +1,4 @@
-"""A causal transformer over tokens, with any of our attentions in each layer."""
+"""Causal transformer language model, with a choice of attention in each layer."""
 
 import math
 import warnings
@@ -21,6 +21,8 @@ ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU}
 
 
 class Block(nn.Module):
+    """Transformer block: attention, then a feed-forward layer or experts."""
+
     def __init__(self, config: LanguageConfig, layer: int):
         super().__init__()
         dim, drop = config.embed_dim, config.dropout
@@ -41,7 +43,7 @@ class Block(nn.Module):
         self.drop = nn.Dropout(drop)
 
     def forward(self, x: Tensor, real: Tensor | None, **seen: Any) -> Tensor:
-        """`real` says which tokens are; `seen` is what attention may see."""
+        """Output (B, T, dim). `real`: mask (B, T), True for a real token; `seen`: masks and cache of the attention."""
         if self.pre:
             x = x + self.attn(self.norm1(x), **seen)
             return x + self._feed(self.norm2(x), real)
@@ -53,7 +55,7 @@ class Block(nn.Module):
 
 
 class LanguageModel(nn.Module):
-    """Tokens (B, T) to log-probabilities of the next one, (B, T, vocab_size)."""
+    """Language model from tokens (B, T) to log-probabilities of the next token, (B, T, vocab_size)."""
 
     def __init__(self, config: LanguageConfig):
         super().__init__()
@@ -66,19 +68,19 @@ class LanguageModel(nn.Module):
         self.head = AdaptiveSoftmax(config.vocab_size, config.embed_dim, config.cutoffs)
         self.apply(_initialise)
         if config.rpc is not None:
-            robustify(self)  # what the config records
+            robustify(self)  # as recorded in the config
 
     @property
     def rpc_record(self) -> Any:
-        """Where `robustify` reads and writes what it did."""
+        """Record of RPC-Attention in the config, read and written by `robustify`."""
         return self.config.rpc
 
     @rpc_record.setter
     def rpc_record(self, choice: Any) -> None:
         if choice is not None and self.config.mu == "global":
             warnings.warn(
-                "mu: global lets every row of an RPC layer see later tokens through mu: what such a model predicts, it "
-                "may have seen",
+                "mu: global lets every row of an RPC layer see later tokens through mu, so the model may have seen the "
+                "tokens it predicts",
                 LeakWarning,
                 stacklevel=2,
             )
@@ -88,10 +90,13 @@ class LanguageModel(nn.Module):
         self, tokens: Tensor, targets: Tensor | None = None, *, key_mask: Tensor | None = None,
         caches: Sequence[PursuitCache] | None = None,
     ) -> Tensor:  # fmt: skip
-        """Log-probabilities; with `targets` (B, T) only each one's −log p, for which rare tokens cost little.
+        """Log-probabilities (B, T, vocab_size), or −log p of each target (B, T), which is cheaper with cutoffs.
 
-        `key_mask` (B, T) is True for real tokens; padding must come after them. `caches` (one a layer, from
-        `new_caches`) make the tokens a continuation of those seen before.
+        Args:
+            tokens: tokens (B, T).
+            targets: tokens (B, T) to compute −log p of. Default: log-probabilities of all tokens.
+            key_mask: boolean (B, T), True for a real token; padding comes last.
+            caches: one cache per layer, from `new_caches`; the tokens then continue those of earlier calls.
         """
         hidden = self.hidden(self.embed(tokens), key_mask, caches)
         if targets is None:
@@ -101,16 +106,16 @@ class LanguageModel(nn.Module):
     def embed(self, tokens: Tensor) -> Tensor:
         if tokens.ndim != 2 or tokens.dtype not in (torch.long, torch.int):
             raise InputError(f"tokens are {tokens.dtype} of shape {tuple(tokens.shape)}; expected whole numbers (B, T)")
-        # beside sines of size 1 the embeddings are scaled up to them; learned positions are as small as they are
+        # scaled to the size of the sinusoids; learned positions are as small as the embeddings
         scale = math.sqrt(self.config.embed_dim) if self.positions is None else 1.0
         return self.embedding(tokens) * scale  # type: ignore[no-any-return]
 
     def hidden(self, x: Tensor, key_mask: Tensor | None = None, caches: Sequence[PursuitCache] | None = None) -> Tensor:
-        """Embedded tokens (B, T, dim) to what the last layer makes of them."""
+        """Output of the last layer (B, T, dim) from embedded tokens (B, T, dim)."""
         start, length = len(caches[0]) if caches else 0, x.shape[1]
         x = self.drop(x + self._places(start, length, x))
         seen: dict[str, Any] = {"is_causal": True}
-        if self.config.mu == "global":  # a triangular mask instead: mu is then taken over all keys
+        if self.config.mu == "global":  # with a triangular mask instead of is_causal, mu is computed from all keys
             if caches:
                 raise InputError("mu: global cannot decode from a cache: each new token would change earlier rows")
             lower = torch.ones(length, length, dtype=torch.bool, device=x.device).tril()
@@ -133,16 +138,16 @@ class LanguageModel(nn.Module):
         return [module for module in self.modules() if isinstance(module, SparseExperts)]
 
     def balance_loss(self) -> Tensor | float:
-        """What the experts' uneven load adds to the loss of the last call, `balance` times its mean over layers."""
+        """Load-balancing loss of the experts in the last call: its mean over layers times `balance`."""
         found = []
         for each in self.experts():
             if each.balance_loss is not None:
                 found.append(each.balance_loss)
-                each.balance_loss = None  # so that no graph is kept
+                each.balance_loss = None  # frees the graph
         return self.config.balance * torch.stack(found).mean() if found and self.config.balance else 0.0
 
     def statistics(self) -> dict[str, float]:
-        """The load of the experts of each layer in training, since this was last asked; in this process."""
+        """Statistics of the experts of each layer in training since the last call, in this process."""
         return {
             f"router_{name}_{layer}": value
             for layer, experts in enumerate(self.experts())
@@ -151,7 +156,7 @@ class LanguageModel(nn.Module):
 
 
 def sinusoids(start: int, length: int, dim: int, device: torch.device | None = None) -> Tensor:
-    """Sines, then cosines, of the places from `start` on."""
+    """Sinusoidal position embeddings (length, dim) from position `start` on: sines, then cosines."""
     rates = 10_000 ** (-torch.arange(0, dim, 2, device=device) / dim)
     angles = torch.arange(start, start + length, device=device)[:, None] * rates
     return torch.cat([angles.sin(), angles.cos()], -1)

@@ -1,4 +1,4 @@
-"""Texts of a source, and tokens of texts."""
+"""Open texts and their labels from the hub or parquet files."""
 
 from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
@@ -13,15 +13,15 @@ from ..errors import InputError
 
 @dataclass(frozen=True)
 class Texts:
-    """A split: its texts in order, and where it has them, their classes."""
+    """Split of a data set: its texts in order, with labels if it has classes."""
 
     name: str
     texts: list[str]
     labels: list[int] | None = None
-    classes: tuple[str, ...] | None = None  # where the source names them
+    classes: tuple[str, ...] | None = None  # names of the classes; None if the source has none
 
     def numbered_as(self, names: tuple[str, ...] | None) -> "Texts":
-        """With its classes numbered as these names are, where both have names."""
+        """The split with its classes numbered in the order of `names`; unchanged if either has no names."""
         numbers = renumber(self.classes, names, self.name)
         if numbers is None:
             return self
@@ -39,7 +39,7 @@ class Texts:
 def open_split(
     source: str, name: str | None = None, *, labelled: bool, subset: str | None = None, **columns: Any
 ) -> Texts:
-    """The split of that name, else what there is for validation, else the only one."""
+    """One split of a source. Default of `name`: the validation split, else the only split."""
     tables = open_tables(source, subset, (name,) if name else (), expected=_EXPECTED)
     return _read(tables, name, source, labelled, **columns)
 
@@ -49,10 +49,12 @@ def open_splits(
     holdout: int = 0, subset: str | None = None, limit: int | None = None,
     roles: Container[str] = ("train", "validation", "test"), **columns: Any,
 ) -> dict[str, Texts]:  # fmt: skip
-    """`train`, `validation`, and `test` where there is one beside them whose classes are told.
+    """Splits by role: "train", "validation", and "test" if the source has a further split with known labels.
 
-    `holdout` takes that many texts of the training split, always the same ones, for validation instead. Labelled texts
-    are limited to a random part of each split, others to its beginning. Only what `roles` names is read.
+    Args:
+        holdout: number of texts of the training split, always the same ones, to use for validation instead.
+        limit: maximum number of texts of each split: a random subset of labelled texts, else the first ones.
+        roles: roles to read. Default: all.
     """
     one_validation(validation, holdout)
     named = [name for name in (train, validation, test) if name]
@@ -70,7 +72,7 @@ def open_splits(
     elif test is not None:
         found["test"] = _read(tables, test, source, labelled, **columns)
     elif labelled and "test" in tables and found["validation"].name != "test":
-        with suppress(InputError):  # nobody asked for it, and some tests hide their classes
+        with suppress(InputError):  # the test split is optional here, and some data sets publish it without labels
             last = _read(tables, "test", source, labelled, **columns)
             if HIDDEN not in (last.labels or ()):
                 found["test"] = last
@@ -80,8 +82,8 @@ def open_splits(
 
 _EXPECTED = "a parquet file with a column of texts, or a folder of them"
 _STRINGS = ("string", "large_string")
-HIDDEN = -1  # the label of a text whose class is not told, as in the tests of the hub's GLUE
-MOST_CLASSES = 100_000  # a column with larger numbers holds something else
+HIDDEN = -1  # label of a text with unknown class, as in the test splits of GLUE on the hub
+MOST_CLASSES = 100_000  # a column with larger numbers does not hold labels
 
 
 def _text_column(rows: Any, given: str | None, option: str) -> str:
@@ -93,7 +95,7 @@ def _read(
     tables: RawSplits, name: str | None, source: str, labelled: bool, *, text: str | None = None,
     label: str | None = None, options: tuple[str, str] = ("data.text", "data.label"),
 ) -> Texts:  # fmt: skip
-    """`options` is how a person names the columns."""
+    """Read a split. `options`: names of the options for the columns `text` and `label`, for error messages."""
     name, (rows, _) = choose(tables, name, source)
     try:
         texts = list(rows[_text_column(rows, text, options[0])])
@@ -106,7 +108,7 @@ def _read(
         if not isinstance(each, str):
             raise InputError(f"text {number} of split {name} is {each!r}; expected a string")
     if not any(map(str.strip, texts)):
-        raise InputError(f"the split {name} of {source} has no word in it")
+        raise InputError(f"the split {name} of {source} holds no words")
     if not labelled:
         return Texts(name, texts)
     labels = list(rows[column])
@@ -136,11 +138,11 @@ def _chosen(split: Texts, numbers: Iterable[int]) -> Texts:
 
 
 def count_classes(splits: Mapping[str, Texts]) -> int:
-    """How many classes the training texts are about; the other splits have no more."""
+    """Number of classes of the training split; raises if another split has more."""
     train = splits["train"]
     assert train.labels is not None
     if len(set(train.labels)) < 2:
-        raise InputError(f"all texts of the split {train.name} have one class; expected two at least")
+        raise InputError(f"all texts of the split {train.name} have one class; expected at least two")
     classes = len(train.classes) if train.classes else 1 + max(train.labels)
     for split in splits.values():
         split.check_labels(classes)

@@ -1,6 +1,6 @@
-"""The word-swap attack: some words of each line become "AAA", words that only hold a sentence together do not.
+"""Word-swap attack: replace some words of each line by "AAA", except stop words.
 
-The paper names its settings and no list of stop words; ours are English's closed classes.
+The paper does not publish its list of stop words; here they are the closed word classes of English.
 """
 
 import re
@@ -29,14 +29,15 @@ _CLOSED_CLASSES = (
     same few once now"""
 )
 STOP_WORDS = frozenset(_CLOSED_CLASSES.split())
-_NEGATION = ("n't", "'t")  # only auxiliaries take it; texts have it in one with them, as "do n't" and as "don 't"
+_NEGATION = ("n't", "'t")  # endings of auxiliaries; tokenized texts spell "don't" as "do n't" or "don 't" as well
 _CLITICS = ("'s", "'m", "'re", "'ve", "'ll", "'d")
 _CORE = re.compile(r"\w(?:.*\w)?", re.DOTALL)
 
 
 def core(word: str, following: str = "") -> re.Match[str] | None:
-    """What of it may be swapped: without the punctuation around it; nothing of stop words, marks like @-@, <unk>, [UNK]
-    and <br />, or punctuation alone. The word that follows tells an auxiliary by its negation."""
+    """Match of the part of a word that may be replaced: the word without punctuation around it. None for stop words,
+    marks such as @-@, <unk>, [UNK] and <br />, and punctuation alone. `following`: the next word, since a negation such
+    as "'t" marks an auxiliary."""
     found = _CORE.search(word)
     if found is None or "<" in word or ">" in word or (word[0], word[-1]) == ("[", "]"):
         return None
@@ -52,10 +53,10 @@ def _plain(word: str) -> str:
 
 
 def swap_words(line: str, *, seed: int = 0, number: int = 0, rate: float = RATE) -> str:
-    """A line with `rate` of its words, and at least one, replaced; which ones depends on the seed and the line's
-    number alone. A line without a word that may be swapped, an empty one for example, stays as it is."""
+    """Line with a share `rate` of its words, at least one, replaced. The choice of words depends only on `seed` and
+    `number`, the number of the line. A line without replaceable words is returned unchanged."""
     if not 0 < rate <= 1:
-        raise InputError(f"the share of words to swap is {rate}; expected more than 0, and at most 1")
+        raise InputError(f"the share of words to swap is {rate}; expected a number above 0 and at most 1")
     words = list(re.finditer(r"\S+", line))
     following = [*(word.group() for word in words[1:]), ""]
     places = [
@@ -65,7 +66,7 @@ def swap_words(line: str, *, seed: int = 0, number: int = 0, rate: float = RATE)
     ]
     if not places:
         return line
-    count = min(len(places), max(1, int(rate * len(words) + 1e-9)))  # 0.29 · 100 is 29
+    count = min(len(places), max(1, int(rate * len(words) + 1e-9)))  # so that 0.29 · 100 gives 29 despite rounding
     random = np.random.default_rng(random_words("swap", seed, number))
     pieces, at = [], 0
     for place in sorted(random.choice(len(places), count, replace=False)):
@@ -76,5 +77,5 @@ def swap_words(line: str, *, seed: int = 0, number: int = 0, rate: float = RATE)
 
 
 def swap_lines(lines: Sequence[str], *, seed: int = 0, rate: float = RATE) -> list[str]:
-    """Lines numbered from 0 on."""
+    """Lines with swapped words; they are numbered from 0."""
     return [swap_words(line, seed=seed, number=number, rate=rate) for number, line in enumerate(lines)]

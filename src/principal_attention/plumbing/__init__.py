@@ -1,1 +1,1 @@
-"""What every room needs and none is about: files, checked sections, random streams, processes, progress, records."""
+"""Utilities shared by all packages: files, validated options, random streams, processes, progress, records."""

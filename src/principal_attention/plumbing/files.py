@@ -1,4 +1,4 @@
-"""Writing so that a kill or a full disk leaves either the old file or the new one, never half of one."""
+"""Write files atomically: after a kill or with a full disk, either the old or the new file is there."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from .layout import CARD
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Write to the path this yields; it takes the place of `path` when the block ends without an error."""
+    """Context manager that yields a temporary path; its file replaces `path` if the block ends without an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
     try:
@@ -29,11 +29,11 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """A full disk, or anything else that keeps a file from being written, is told with the file's path."""
+    """Context manager that adds the path of the file to errors of writing, such as a full disk."""
     try:
         yield
     except Exception as wrong:
-        # safetensors has errors of its own; by name, since its library need not be there
+        # errors of safetensors are recognised by name, since it may not be installed
         if not isinstance(wrong, OSError) and type(wrong).__name__ != "SafetensorError":
             raise
         reason = wrong.strerror if isinstance(wrong, OSError) and wrong.strerror else wrong
@@ -42,8 +42,8 @@ def writing(path: Path) -> Iterator[None]:
 
 @contextmanager
 def filling(folder: Path) -> Iterator[Path]:
-    """Write a model's files to the folder this yields; when the block ends without an error they go to `folder`, the
-    card last: where there is one, all is there."""
+    """Context manager that yields a temporary folder for the files of a model. If the block ends without an error, they
+    are moved to `folder`, config.json last: a folder with a config.json is complete."""
     from safetensors import SafetensorError
 
     partial = folder / ".files.partial"
@@ -56,7 +56,9 @@ def filling(folder: Path) -> Iterator[Path]:
             os.replace(file, folder / file.name)
     except (OSError, SafetensorError) as wrong:
         reason = wrong.strerror if isinstance(wrong, OSError) and wrong.strerror else wrong
-        raise OSError(f"the model could not be written to {folder} ({reason}); make room and --resume") from wrong
+        raise OSError(
+            f"the model could not be written to {folder} ({reason}); make room and continue with --resume"
+        ) from wrong
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
@@ -71,22 +73,24 @@ def write_jsonl(path: Path, objects: list[dict[str, Any]]) -> None:
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """The whole lines of a file; a last line that a kill cut short is left out."""
+    """Objects of a JSON Lines file, one per line; an incomplete last line is ignored. Empty if the file is absent."""
     if not path.exists():
         return []
-    *lines, _cut = path.read_bytes().split(b"\n")  # which may end inside a letter
+    *lines, _cut = path.read_bytes().split(b"\n")  # bytes, since the last line may end inside a character
     try:
         found = [json.loads(line) for line in lines]
     except ValueError as wrong:
-        raise InputError(f"{path} is damaged ({wrong}); remove it, or the line that is not JSON") from wrong
+        raise InputError(f"{path} is damaged ({wrong}); remove the file, or the line that is not JSON") from wrong
     for each in found:
         if not isinstance(each, dict):
-            raise InputError(f"{path} is damaged: it holds {str(each)[:80]}; remove it, or the line that is no object")
+            raise InputError(
+                f"{path} is damaged: the line {str(each)[:80]} is not an object; remove the file or the line"
+            )
     return found
 
 
 def sync(path: Path) -> None:
-    """Have the file, or the folder's list of files, on the disk itself."""
+    """Flush a file, or the list of files of a folder, to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

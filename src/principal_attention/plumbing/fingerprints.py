@@ -1,4 +1,4 @@
-"""What tells one model or one set of data from another: short hashes of their content."""
+"""Fingerprints: short hashes of the content of models."""
 
 import hashlib
 
@@ -9,7 +9,7 @@ from ..errors import InputError
 
 
 def fingerprint(network: nn.Module, *used: object) -> str:
-    """Hash of the weights and of how they are used: it differs for another model, or the same one trained further."""
+    """Hash of a network's architecture and weights, and of `used`, the settings it is used with."""
     seen = hashlib.sha256(" ".join(map(str, (network, *used))).encode())
     check_weights(network)
     for name, tensor in network.state_dict().items():
@@ -19,7 +19,7 @@ def fingerprint(network: nn.Module, *used: object) -> str:
 
 
 def check_weights(network: nn.Module) -> None:
-    """Raise InputError for weights with NaN or infinity, whose model would be measured as always wrong."""
+    """Raise `InputError` if a weight is NaN or infinite; the accuracy of such a model would be measured as 0."""
     for name, tensor in network.state_dict().items():
         if tensor.is_floating_point() and not tensor.isfinite().all():
             raise InputError(f"the model's weights are damaged: {name} holds NaN or infinity")

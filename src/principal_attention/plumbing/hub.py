@@ -1,4 +1,4 @@
-"""The Hugging Face hub, where it cannot be reached."""
+"""Detect an unreachable Hugging Face hub."""
 
 import os
 import socket
@@ -10,10 +10,10 @@ UNREACHABLE = "it is not in the local cache, and the hub cannot be reached"
 
 @cache
 def hub_is_unreachable() -> bool:
-    """Whether the hub's host is unknown here. Its libraries are then told to use their caches only, since they would
-    otherwise repeat every request five times, each with a warning.
+    """Whether the name of the hub's host cannot be resolved. If so, huggingface_hub is set to offline mode, since it
+    would repeat each request five times, each with a warning.
 
-    Behind a proxy the host need not be known, so nothing is assumed there.
+    Behind a proxy the name need not resolve, so the result is False.
     """
     if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
         return False

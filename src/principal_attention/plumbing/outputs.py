@@ -1,4 +1,4 @@
-"""Folders that commands write to: one command's at a time, and never another's."""
+"""Output folders of commands: locked while in use, and never shared by two kinds of results."""
 
 import os
 import shutil
@@ -9,13 +9,16 @@ from pathlib import Path
 from ..errors import InputError
 from .layout import ANALYSIS, CARD, DEMO, EVALUATION, LOCK, RECIPE
 
-# What a folder holds, by the file that only this command writes.
+# content of a folder to the file that only its command writes
 MARKS = {"a training run": RECIPE, "an evaluation": EVALUATION, "an analysis": ANALYSIS, "a demo": DEMO}
 
 
 @contextmanager
 def output_folder(folder: Path, holds: str) -> Iterator[None]:
-    """Make the folder, refuse one that holds something else, and keep other processes out until the block ends."""
+    """Context manager that creates and locks an output folder; raises if it holds other results or is locked.
+
+    `holds`: content of the folder, a key of MARKS. After an error, a new folder without results is removed.
+    """
     check_output(folder, holds)
     made = [each for each in (folder, *folder.parents) if not each.exists()]
     folder.mkdir(parents=True, exist_ok=True)
@@ -29,16 +32,16 @@ def output_folder(folder: Path, holds: str) -> Iterator[None]:
 
 
 def _remove_unused(folder: Path, made: list[Path], marks: set[str]) -> None:
-    """Remove a folder that holds nothing but the files a command begins with, and the parents made for it."""
+    """Remove a folder that holds no files except `marks`, and its parents in `made`."""
     if {path.name for path in folder.rglob("*") if path.is_file()} <= marks:
         shutil.rmtree(folder, ignore_errors=True)
-        with suppress(OSError):  # another process may use a parent by now
+        with suppress(OSError):  # another process may use a parent
             for parent in made[1:]:
                 parent.rmdir()
 
 
 def check_output(folder: Path, holds: str) -> None:
-    """Refuse a folder whose files another command wrote; `holds` is one of MARKS."""
+    """Raise `InputError` for a folder with results of another command. `holds`: a key of MARKS."""
     if folder == Path():
         raise InputError("--out is '' or '.', the current folder; name a folder for the results")
     for other, mark in MARKS.items():
@@ -50,10 +53,11 @@ def check_output(folder: Path, holds: str) -> None:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """A lock of the process, which ends with it however it ends, and which its worker processes do not inherit."""
+    """Lock a folder for this process. The system releases the lock when the process ends; child processes do not
+    inherit it."""
     try:
         import fcntl
-    except ImportError:  # not on this system
+    except ImportError:  # Windows
         yield
         return
     path = folder / LOCK

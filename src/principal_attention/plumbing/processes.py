@@ -1,4 +1,4 @@
-"""One process among several, and the processes that load images for it."""
+"""Distributed processes, and the worker processes of their data loaders."""
 
 import os
 from collections.abc import Iterator
@@ -16,37 +16,37 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Place:
-    """One process among several."""
+    """Rank of a process, and number of processes."""
 
     rank: int = 0
     world: int = 1
 
 
 def worker_options(count: int) -> dict[str, Any]:
-    """Of a DataLoader with so many loading processes."""
+    """Options of a DataLoader with `count` workers."""
     return dict(num_workers=count, prefetch_factor=4, worker_init_fn=_stand_apart) if count else {}
 
 
 def _stand_apart(worker: int) -> None:
-    """Ctrl-C and job managers signal a whole group of processes: a worker that died of it at once would take the step
-    being done with it. It ends when its process ends."""
+    """Put a worker in its own process group. Ctrl-C and job managers signal the whole group of the main process, and a
+    worker that ended at once would break the current step."""
     if hasattr(os, "setsid"):
         os.setsid()
 
 
 def cores() -> int:
-    """Those this process may use."""
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def spare_workers(processes: int) -> int:
-    """One core for each process's own work, the rest to load images with, up to 8 a process."""
+    """Number of workers per process: the cores not used by the processes themselves, from 1 to 8 per process."""
     return max(1, min(8, cores() // processes - 1))
 
 
 @contextmanager
 def held_by_first(accelerator: "Accelerator", context: AbstractContextManager[object]) -> Iterator[None]:
-    """Enter a context in the first process only; what it refuses is refused in all."""
+    """Context manager that enters `context` in the first process only; an error of entering is raised in all."""
     with ExitStack() as stack:
         problem: Exception | None = None
         if accelerator.is_main_process:
@@ -59,7 +59,7 @@ def held_by_first(accelerator: "Accelerator", context: AbstractContextManager[ob
 
 
 def raise_together(problem: Exception | None, accelerator: "Accelerator") -> None:
-    """Raise the same error in every process when one of them has one: alone, it would leave the others waiting."""
+    """Raise an error of one process in all of them; otherwise the others would wait for it forever."""
     from accelerate.utils import gather_object
 
     if accelerator.num_processes > 1:

@@ -1,4 +1,4 @@
-"""The bar that every long command shows; without a terminal, a plain line every half minute."""
+"""Progress of long commands: a bar on a terminal, else a line every 30 seconds."""
 
 import sys
 import time
@@ -7,11 +7,11 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-EVERY = 30.0  # seconds between two lines
+EVERY = 30.0  # interval of the lines, in seconds
 
 
 def make_progress() -> Progress:
-    """A bar with an estimate of the time left, gone when it is done."""
+    """Progress bar with the remaining time, removed at the end."""
     console = Console(file=sys.stderr)
     if not console.is_terminal:
         return PlainProgress(console=console, disable=True)
@@ -23,11 +23,11 @@ def make_progress() -> Progress:
 
 
 class PlainProgress(Progress):
-    """For logs and pipes: what is done of how much, and the time left, as a line now and then."""
+    """Progress for logs and pipes: lines with the finished part and the remaining time."""
 
     def __init__(self, **options: Any):
         super().__init__(**options)
-        self._begun: dict[Any, tuple[float, float]] = {}  # when a task began, and how far it was then
+        self._begun: dict[Any, tuple[float, float]] = {}  # start time and initial progress of each task
         self._told = time.monotonic()
 
     def add_task(self, description: str, *args: Any, **fields: Any) -> Any:
@@ -51,6 +51,6 @@ class PlainProgress(Progress):
         task, (begun, before) = self._tasks[task_id], self._begun[task_id]
         done, total = task.completed, task.total or 0
         speed = (done - before) / (now - begun)
-        left = f"{(total - done) / speed / 60:.1f} minutes left" if speed > 0 else "time left not known yet"
+        left = f"{(total - done) / speed / 60:.1f} minutes left" if speed > 0 else "remaining time unknown"
         note = f", {task.fields['note']}" if task.fields.get("note") else ""
         print(f"{task.description}: {done:.0f} of {total:.0f}{note}, {left}", file=sys.stderr, flush=True)

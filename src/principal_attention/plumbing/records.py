@@ -1,4 +1,4 @@
-"""Records: one flat object a measured number. Tables, figures and pages read nothing else."""
+"""Records: one flat object per measured number. Tables, figures and pages are made from records only."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,6 +9,7 @@ MEASURED = "measured"  # key of the date of a measurement
 def record(
     model: str, suite: str, case: str, metric: str, value: float, *, n: int, seed: int, **rest: Any
 ) -> dict[str, Any]:
+    """Record of one number; `n`: number of examples."""
     return {
         "model": model,
         "suite": suite,
@@ -24,5 +25,5 @@ def record(
 def records_of(
     model: str, suite: str, case: str, metrics: Mapping[str, float], *, n: int, seed: int, **rest: Any
 ) -> list[dict[str, Any]]:
-    """A record for each of several metrics of one case."""
+    """Records of several metrics of one case."""
     return [record(model, suite, case, metric, value, n=n, seed=seed, **rest) for metric, value in metrics.items()]

@@ -1,4 +1,4 @@
-"""Keys and values from a person or a file, checked: an unknown key or a value out of range is one sentence."""
+"""Validate options and keys of files; an unknown key or invalid value raises an `InputError` of one sentence."""
 
 from collections.abc import Callable
 from fractions import Fraction
@@ -16,22 +16,30 @@ NotNegative = Annotated[float, Field(ge=0)]
 
 
 class Section(BaseModel):
+    """Base class of validated options: frozen, without unknown keys."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), allow_inf_nan=False)
 
 
 class NoOptions(Section):
-    """Where there is nothing to choose."""
+    """Section without options."""
 
 
 Checked = TypeVar("Checked", bound=Section)
 
 
 def check(section: type[Checked], content: Any, what: str, spell: Callable[[str], str] = str) -> Checked:
-    """`content` as a section, or one sentence about what is wrong with it; `spell` writes a key as people know it."""
+    """Validate `content`; raises `InputError`.
+
+    Args:
+        section: class of the result.
+        what: source of the content, for the error message.
+        spell: function from a key to its spelling in the error message.
+    """
     try:
         return section.model_validate(content)
     except ValidationError as wrong:
-        told: dict[str, list[str]] = {}  # a value that may be of several types has a complaint of each
+        told: dict[str, list[str]] = {}  # a value of a union type has one error per type
         for error in wrong.errors():
             beginning, expected = _sentence(error, section, spell)
             told.setdefault(beginning, []).append(expected)
@@ -40,7 +48,7 @@ def check(section: type[Checked], content: Any, what: str, spell: Callable[[str]
 
 
 def check_options(section: type[Checked], given: dict[str, Any]) -> Checked:
-    """The options of a command line."""
+    """Validate options of the command line."""
     return check(section, given, "", as_option)
 
 
@@ -49,23 +57,33 @@ def as_option(name: str) -> str:
 
 
 def split_words(given: Any) -> Any:
-    """A comma-separated option as its words; anything else as it is."""
+    """Words of a comma-separated option; other types are returned unchanged."""
     return tuple(word.strip() for word in given.split(",") if word.strip()) if isinstance(given, str) else given
 
 
 def split_numbers(given: Any) -> Any:
-    """A comma-separated option as numbers above 0, written as decimals or fractions: 8/255, 0.5/255, 0.03."""
+    """Positive numbers of a comma-separated option, as decimals or fractions: 8/255, 0.5/255, 0.03."""
     if not isinstance(given, str):
         return given
     try:
         found = tuple(float(_quotient(word)) for word in split_words(given))
     except (ValueError, ZeroDivisionError, OverflowError) as wrong:
-        raise ValueError(f"is {given}; expected numbers or fractions, as 1/255,0.01") from wrong
+        raise ValueError(f"is {given}; expected numbers or fractions, such as 1/255,0.01") from wrong
     if not found:
         raise ValueError(f"is {given!r}; expected at least one number")
     if any(x <= 0 for x in found):
         raise ValueError(f"is {given}; expected numbers above 0")
     return found
+
+
+def read_number(given: Any) -> Any:
+    """A number, which text may give as a fraction such as 1/255; any other value unchanged."""
+    if not isinstance(given, str):
+        return given
+    try:
+        return float(_quotient(given))
+    except (ValueError, ZeroDivisionError, OverflowError) as wrong:
+        raise ValueError(f"is {given!r}; expected a number or a fraction, as 1/255") from wrong
 
 
 def _quotient(word: str) -> Fraction:
@@ -74,11 +92,12 @@ def _quotient(word: str) -> Fraction:
 
 
 Words = Annotated[tuple[str, ...], BeforeValidator(split_words)]
+Fractional = Annotated[float, BeforeValidator(read_number)]
 Numbers = Annotated[tuple[float, ...], BeforeValidator(split_numbers)]
 
 
 def check_names(given: Any, known: Any, what: str) -> list[str]:
-    """Names without repetition; one that is not known is answered with those that are."""
+    """Names without duplicates; raises `InputError` for an unknown name."""
     if not given:
         raise InputError(f"no {what} was named; expected some of {', '.join(known)}")
     for name in given:
@@ -88,12 +107,12 @@ def check_names(given: Any, known: Any, what: str) -> list[str]:
 
 
 def _sentence(error: Any, section: type[Section], spell: Callable[[str], str]) -> tuple[str, str]:
-    """What is wrong, and what was expected, to stand one after the other."""
-    # pydantic names a type of several, as list[int], like a key
+    """Two parts of an error message: the problem, and the expected value."""
+    # in the location of an error, pydantic names the type of a union, such as list[int], like a key
     place = [part for part in error["loc"] if isinstance(part, str) and "[" not in part]
     where = spell(".".join(place)) if place else ""
     if error["type"] == "invalid_key":
-        return f"{error['loc'][0]!r} is not a key; ", f"expected {', '.join(section.model_fields)}"
+        return f"{error['loc'][0]!r} is not a valid key; ", f"expected {', '.join(section.model_fields)}"
     if error["type"] == "extra_forbidden":
         known = list(_section(section, place[:-1]).model_fields)
         return f"unknown key {where}; ", hint(place[-1], known, "expected " + ", ".join(known), 0.6)
@@ -113,7 +132,7 @@ def section_class(annotation: Any) -> type[Section] | None:
 
 
 def _section(section: type[Section], place: list[str]) -> type[Section]:
-    """Class of the section at this place."""
+    """Class of the section at this place, a list of keys."""
     for key in place:
         section = section_class(section.model_fields[key].annotation) or section
     return section

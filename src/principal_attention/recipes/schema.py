@@ -70,8 +70,8 @@ class Schedule(Section):
 class Training(Section):
     batch_size: Count = Field(64, description="Examples of one optimizer step, over all processes.")
     accumulate: Count = Field(1, description="Parts in which each process computes its share of a batch.")
-    precision: Literal["float32", "bfloat16", "float16"] = Field(
-        "float32", description="Precision of the forward pass."
+    precision: Literal["float32", "bfloat16", "float16", "auto"] = Field(
+        "float32", description="Precision of the forward pass; auto: bfloat16 where the processor has it, else float32."
     )
     smoothing: Share = Field(0.0, description="Label smoothing.")
     ema: Annotated[float, Field(gt=0, lt=1)] | None = Field(

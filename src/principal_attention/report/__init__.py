@@ -1,1 +1,1 @@
-"""What people look at: pages that need no network, made from records alone."""
+"""Tables, figures and HTML pages, made from records only; the pages need no network."""

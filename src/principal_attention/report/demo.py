@@ -1,4 +1,4 @@
-"""The demo's page."""
+"""Page of the demo."""
 
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ def write_page(
     curves: dict[tuple[str, int], list[dict[str, Any]]],
     samples: dict[str, Any],
 ) -> Path:
+    """Write the page of the demo to a folder, and return its path."""
     titles = {row["case"]: row["title"] for row in rows}
     return pages.write_page(
         folder / PAGE, "demo.html", records=records, rows=rows, models=models, seeds=seeds, verdict=verdict,

@@ -1,4 +1,4 @@
-"""Tables of evaluations, for the terminal and for Markdown, from their records alone."""
+"""Tables of evaluations for the terminal and for Markdown, made from records only."""
 
 from collections.abc import Iterable, Sequence
 
@@ -12,7 +12,7 @@ from .tables import for_terminal
 
 
 def suites_of(records: Sequence[Record]) -> list[tuple[Suite, list[Record]]]:
-    """The suites that these records are of, in the order their kinds list them, each with its own."""
+    """Suites of the records, in the order of their kinds, each with its records."""
     found = []
     for task in dict.fromkeys(each["task"] for each in records):
         for name, suite in kind_named(task).suites.items():
@@ -23,7 +23,7 @@ def suites_of(records: Sequence[Record]) -> list[tuple[Suite, list[Record]]]:
 
 
 def tables(records: Sequence[Record]) -> list[Table]:
-    """What was measured; suites with the same title and columns share a table."""
+    """Tables of the measurements; suites with the same title and columns share a table."""
     found: dict[tuple[str, tuple[str, ...]], Rows] = {}
     for suite, own in suites_of(records):
         for title, rows in suite.tables([each for each in own if each["metric"] not in (CHECKED, COMPARED)]):
@@ -33,27 +33,28 @@ def tables(records: Sequence[Record]) -> list[Table]:
 
 
 def check_lines(records: Iterable[Record]) -> list[str]:
-    """What suites say of their own measurements."""
+    """Lines with the results of the suites' checks of their own measurements."""
     made = [each for each in records if each["metric"] == CHECKED]
     return [f"{'✓' if each['value'] else '!'} {each['sentence']}" for each in made]
 
 
 def comparison_tables(records: Sequence[Record]) -> list[Table]:
-    """A table a model that was compared with, example by example, and a row a case."""
+    """Tables of paired comparisons, one per other model, with one row per case."""
     made = []
     for other in dict.fromkeys(each["against"] for each in records if each["metric"] == COMPARED):
         own = [each for each in records if each["metric"] == COMPARED and each["against"] == other]
         answers, scores = [r for r in own if "only_ours" in r], [r for r in own if "only_ours" not in r]
         if answers:
-            title = f"difference to {other} on the same examples, in percentage points; p is McNemar's"
+            title = f"difference to {other} on the same examples, in percentage points; p is that of McNemar's test"
             made.append(Table(title, answer_rows(answers)))
         if scores:
-            title = f"difference to {other} in the mean score of the same examples; p is of a sign-flip test"
+            title = f"difference to {other} in the mean score of the same examples; p is that of a sign-flip test"
             made.append(Table(title, score_rows(scores)))
     return made
 
 
 def answer_rows(records: Sequence[Record]) -> Rows:
+    """Rows of comparisons of accuracy."""
     rows = [["case", "setting", "n", "points", "95%", "only ours", "only theirs", "p", "verdict"]]
     for suite, own in suites_of(records):
         for each in own:
@@ -66,6 +67,7 @@ def answer_rows(records: Sequence[Record]) -> Rows:
 
 
 def score_rows(records: Sequence[Record]) -> Rows:
+    """Rows of comparisons of mean scores."""
     rows = [["case", "setting", "n", "difference", "95%", "p", "verdict"]]
     for suite, own in suites_of(records):
         for each in own:
@@ -77,7 +79,7 @@ def score_rows(records: Sequence[Record]) -> Rows:
 
 
 def show(console: Console, records: Sequence[Record]) -> None:
-    """Everything that the records of one evaluation say."""
+    """Print all tables and checks of one evaluation."""
     name = records[0]["model"] if records else ""
     for title, rows in tables(records):
         console.print(for_terminal(rows, f"{name}: {title}" if title else name))

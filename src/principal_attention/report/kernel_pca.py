@@ -1,4 +1,4 @@
-"""What an analysis found, for the terminal, for Markdown and as a page; all of it from its records."""
+"""Results of an analysis for the terminal, for Markdown and as a page, made from records only."""
 
 import statistics
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from .figures import embedded, save
 
 Records = Sequence[dict[str, Any]]
 
-# What is shown of each head, in this order, with how it is printed and what it would be for Theorem 1's values.
+# metrics in the order shown: format, and the value that a head with Theorem 1's values would have
 SHOWN = {
     "lambda_max": (".1e", ""),
     "effective_rank": (".0f", ""),
@@ -42,11 +42,11 @@ SHOWN = {
 MARKS = {"holds": "✓", "in part": "~", "fails": "✗", "not asked": "–"}
 
 
-RANGE = 3  # the column of `metric_rows` that a narrow terminal has no room for
+RANGE = 3  # column of `metric_rows` that is left out on a terminal, to save width
 
 
 def metric_rows(records: Records) -> Rows:
-    """A row a metric: the median over heads and their range, the nulls' medians, and who clears them."""
+    """One row per metric: median and range over heads, medians of the nulls, and number of heads that clear them."""
     rows = [["metric", "PCA", "median", "range", *NULLS, "clear"]]
     for metric, (form, exact) in SHOWN.items():
         values = {null: _values(records, metric, null) for null in ("none", *NULLS)}
@@ -62,7 +62,7 @@ def metric_rows(records: Records) -> Rows:
 
 
 def layer_rows(records: Records, metric: str) -> Rows:
-    """A row a layer: the mean of its heads for the model and each null."""
+    """One row per layer: mean over heads for the model and each null model."""
     rows = [["layer", "model", *NULLS]]
     for layer in sorted({r["layer"] for r in records}):
         cells = []
@@ -79,20 +79,23 @@ def verdict_lines(verdicts: Sequence[Verdict]) -> list[str]:
 
 
 def make_figures(records: Records) -> dict[str, tuple[Any, str]]:
-    """Every figure with its caption."""
+    """Figures with their captions, by name."""
     both = (("overlap", "overlap with the leading axes"), ("rayleigh_residual", "Rayleigh residual"))
     return {
-        "overlap": (draw.by_layer(records, both), "A dot is a head. Kernel PCA has overlap 1 and residual 0."),
-        "heads": (draw.heat_map(records, "overlap", "overlap"), "Overlap with the leading axes, head by head."),
-        "rank": (draw.overlap_by_rank(records), "Mean squared cosine with the first r axes, over heads."),
+        "overlap": (draw.by_layer(records, both), "Each dot is a head. Kernel PCA has overlap 1 and residual 0."),
+        "heads": (draw.heat_map(records, "overlap", "overlap"), "Overlap with the leading axes of each head."),
+        "rank": (draw.overlap_by_rank(records), "Mean squared cosine with the first r axes, averaged over heads."),
         "spectrum": (draw.spectrum(records), "Leading eigenvalues of the centred Gram matrix, not divided by N."),
-        "gamma": (draw.gamma(records), "The paper's Figure 2 with nulls: mean (line) and one deviation above it."),
-        "gamma-layers": (draw.gamma_by_layer(records), "The same in every layer: the mean."),
+        "gamma": (
+            draw.gamma(records),
+            "The paper's Figure 2 with null models: mean (line) and one standard deviation above it (band).",
+        ),
+        "gamma-layers": (draw.gamma_by_layer(records), "Mean of the previous figure in each layer."),
     }
 
 
 def write_report(folder: Path, records: Records, verdicts: Sequence[Verdict], *, unit: str) -> Path:
-    """The figures as PNG, and one page with everything."""
+    """Write the figures as PNG files and the page; returns the path of the page."""
     shown = []
     for name, (figure, caption) in make_figures(records).items():
         with replacing(folder / FIGURES / f"{name}.png") as partial:

@@ -1,4 +1,4 @@
-"""Figures of an analysis, from its records."""
+"""Figures of an analysis, made from its records."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,13 +8,13 @@ import numpy as np
 from .figures import plt
 
 COLOURS = {"none": "#c44e52", "random": "#4c72b0", "shuffled": "#55a868", "untrained": "#8c8c8c"}
-NAMES = {"none": "the model's values", "random": "random values", "shuffled": "shuffled values",
+NAMES = {"none": "values of the model", "random": "random values", "shuffled": "shuffled values",
          "untrained": "untrained network"}  # fmt: skip
 Records = Sequence[dict[str, Any]]
 
 
 def spectrum(records: Records) -> Any:
-    """The leading eigenvalues of the centred Gram matrix, a line a layer."""
+    """Leading eigenvalues of the centred Gram matrix, one line per layer."""
     figure, axis = plt.subplots(figsize=(7, 3.4))
     curves = _curves(records, "eigenvalue")
     layers = sorted({layer for null, layer in curves if null == "none"})
@@ -44,7 +44,7 @@ def gamma(records: Records) -> Any:
 
 
 def gamma_by_layer(records: Records) -> Any:
-    """The same for each layer, as in the paper's appendix."""
+    """Mean of |γᵢ − γⱼ| in each layer, as in the paper's appendix."""
     curves = _curves(records, "gamma_mean")
     layers = sorted({layer for _, layer in curves})
     columns = min(4, len(layers))
@@ -66,7 +66,7 @@ def gamma_by_layer(records: Records) -> Any:
 
 
 def by_layer(records: Records, metrics: Sequence[tuple[str, str]]) -> Any:
-    """A panel a metric, with its title: a dot a head, a line through the layers' means, for the model and each null."""
+    """One panel per metric (name, title): a dot per head and a line of layer means, for the model and each null."""
     figure, axes = plt.subplots(1, len(metrics), figsize=(4.2 * len(metrics), 3.2), squeeze=False)
     for axis, (metric, title) in zip(axes[0], metrics, strict=True):
         for null, colour in COLOURS.items():
@@ -85,7 +85,7 @@ def by_layer(records: Records, metrics: Sequence[tuple[str, str]]) -> Any:
 
 
 def overlap_by_rank(records: Records) -> Any:
-    """How much of the first r eigenvectors lies in the span of the values' coefficients, over r."""
+    """Overlap of the first r eigenvectors with the span of the values' coefficients, as a function of r."""
     figure, axis = plt.subplots(figsize=(7, 3.2))
     ranks = sorted({int(r["metric"].rpartition("_")[2]) for r in records if r["metric"].startswith("overlap_")})
     for null, colour in COLOURS.items():
@@ -105,7 +105,7 @@ def overlap_by_rank(records: Records) -> Any:
 
 
 def heat_map(records: Records, metric: str, title: str) -> Any:
-    """Layer × head: the model's value, and how far it is above the nulls."""
+    """Heat maps (layer × head) of a metric, and of its differences from the null models."""
     found = {(r["null"], r["layer"], r["head"]): r["value"] for r in _heads(records, metric)}
     layers, heads = (1 + max(key[i] for key in found) for i in (1, 2))
     grids = {null: np.full((layers, heads), np.nan) for null in COLOURS}
@@ -136,7 +136,7 @@ def _heads(records: Records, metric: str) -> list[dict[str, Any]]:
 
 
 def _curves(records: Records, metric: str) -> dict[tuple[str, int], np.ndarray]:
-    """By null and layer; of a causal model, of its longest prefix."""
+    """Values over components by null and layer; for a causal model, those of the longest prefix."""
     longest = max((r.get("prefix", 0) for r in records), default=0)
     found: dict[tuple[str, int], list[tuple[int, float]]] = {}
     for r in records:
@@ -151,7 +151,7 @@ def _nulls(curves: dict[tuple[str, int], np.ndarray]) -> list[str]:
 
 def _over_layers(curves: dict[tuple[str, int], np.ndarray], null: str) -> np.ndarray:
     found = [values for (each, _), values in curves.items() if each == null]
-    shortest = min(map(len, found))  # where heads of other layers are wider
+    shortest = min(map(len, found))  # heads of different layers may differ in width
     return np.mean([values[:shortest] for values in found], axis=0)
 
 

@@ -1,4 +1,4 @@
-"""Pages: one HTML file that needs nothing beside it; every text in it is escaped."""
+"""Pages: self-contained HTML files, with all text escaped."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ from ..version import __version__
 
 
 def write_page(path: Path, template: str, *, records: Sequence[Mapping[str, Any]], **values: Any) -> Path:
-    """Write the page of these records, whose dates it shows."""
+    """Write a page from a template and its `values`; it shows the dates of `records`."""
     environment = Environment(loader=PackageLoader(__package__), autoescape=True, undefined=StrictUndefined)
     environment.filters |= {"percent": percent, "signed": lambda x: f"{100 * x:+.1f}"}
     dates = sorted({each[MEASURED] for each in records if each.get(MEASURED)})

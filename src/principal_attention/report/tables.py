@@ -1,4 +1,4 @@
-"""Tables of words, for the terminal and for Markdown."""
+"""Tables for the terminal and for Markdown."""
 
 import re
 import shutil
@@ -9,12 +9,12 @@ from rich.text import Text
 
 from ..evaluation.suite import Rows
 
-_NUMBER = re.compile(r"[-+–\d](?!.*[a-z]{3}).*|")  # and what goes with it: 4.2%, 3e-4, 1.0 ± 0.1, 0.8 to 0.9
-NARROWEST = 8  # letters of a column of texts, however narrow the terminal
+_NUMBER = re.compile(r"[-+–\d](?!.*[a-z]{3}).*|")  # such as 4.2%, 3e-4, 1.0 ± 0.1, 0.8 to 0.9
+NARROWEST = 8  # minimum width of a text column, in characters
 
 
 def for_terminal(rows: Rows, title: str, width: int | None = None) -> Table:
-    """A table that fits: numbers stay whole, texts are broken between words, or else after a - / or _ in them."""
+    """Table that fits the width of the terminal: text is wrapped between words or after - / _, numbers are not."""
     room = width or shutil.get_terminal_size().columns
     table = Table(box=SIMPLE_HEAD, padding=0, show_edge=False, title_justify="left")
     table.title = Text("\n" + _wrapped(title, room))
@@ -28,13 +28,13 @@ def for_terminal(rows: Rows, title: str, width: int | None = None) -> Table:
     for column, head in enumerate(heads):
         shown = head if numeric[column] else _wrapped(head, widths[column])
         table.add_column(shown, justify="right" if numeric[column] else "left", no_wrap=True, width=widths[column])
-    for row in rows[1:]:  # as they are: a name in brackets is no markup
+    for row in rows[1:]:  # as Text, so that brackets are not markup
         table.add_row(*(Text(_wrapped(cell, widths[column])) for column, cell in enumerate(row)))
     return table
 
 
 def _shrink(widths: list[int], numeric: list[bool], room: int) -> None:
-    """Take from the widest column of texts until all fit, or none has room to give."""
+    """Reduce the widest text column until all columns fit or every text column has its minimum width."""
     while sum(widths) > room:
         texts = [column for column in range(len(widths)) if not numeric[column] and widths[column] > NARROWEST]
         if not texts:
@@ -43,14 +43,14 @@ def _shrink(widths: list[int], numeric: list[bool], room: int) -> None:
 
 
 def _wrapped(text: str, width: int) -> str:
-    """The text in lines of at most `width` letters."""
+    """Text wrapped to lines of at most `width` characters."""
     lines, line = [], ""
     for piece in re.findall(r"\s+|[^\s/_-]*[/_-]|[^\s/_-]+", text):
         if line and len((line + piece).rstrip()) > width:
             lines.append(line.rstrip())
             line = ""
         line += piece if line or piece.strip() else ""
-        while len(line.rstrip()) > width:  # one piece that is longer than the column
+        while len(line.rstrip()) > width:  # a piece longer than the column
             lines.append(line[:width])
             line = line[width:]
     return "\n".join([*lines, line.rstrip()] if line.strip() or not lines else lines)

@@ -1,4 +1,4 @@
-"""How far a model's heads were from kernel PCA while it trained, from the run's log."""
+"""Plot the distance of a model's heads from kernel PCA during training, from the log of the run."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,12 +18,12 @@ PANELS = {
 
 
 def read_track(folder: Path) -> list[dict[str, Any]]:
-    """The lines of a run's log that `track: kernel_pca` wrote, one an epoch, the first before training."""
+    """Lines of a run's log written by `track: kernel_pca`: one before training, one per epoch."""
     return [line for line in read_jsonl(folder / METRICS) if "kernel_pca_overlap" in line]
 
 
 def write_plot(folder: Path) -> Path:
-    """`kernel_pca.png` in the run's folder."""
+    """Write `kernel_pca.png` to the folder of a run, and return its path."""
     path = folder / "kernel_pca.png"
     figure = draw({folder.name: [read_track(folder)]})
     with replacing(path) as partial:
@@ -33,7 +33,7 @@ def write_plot(folder: Path) -> Path:
 
 
 def draw(runs: Mapping[str, Sequence[list[dict[str, Any]]]]) -> Any:
-    """Panels over epochs; a colour a name, a line a run."""
+    """Figure of four metrics over epochs: one colour per name, one line per run."""
     figure, axes = plt.subplots(2, 2, figsize=(8, 5), sharex=True)
     for axis, (metric, title) in zip(axes.flat, PANELS.items(), strict=True):
         for (name, found), colour in zip(runs.items(), COLOURS, strict=False):

@@ -1,10 +1,11 @@
-"""Kinds of task, a room each. A room holds all that only its kind knows, and exports it as one `KIND`.
+"""Kinds of task. Each kind is one subpackage, which exports a `Kind` as `KIND`.
 
-kind        what a room has to offer
-registry    kinds by name; whose model is this?
-run         a recipe read and trained, a model evaluated: the engines, handed the kind that it takes
-classes     what kinds with right and wrong answers share
-texts       what kinds that read text share
+kind        the interface of a kind
+registry    kinds by name, and the kind of a model
+run         read and train a recipe with its kind
+checkpoint  the model that a command opens, from a finished run or a checkpoint
+classes     accuracy, shared by the kinds that classify
+texts       data, shared by the kinds that read text
 """
 
 from .kind import Kind

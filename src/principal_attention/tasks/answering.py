@@ -1,4 +1,4 @@
-"""Suites whose examples are answered rightly or wrongly: what they share."""
+"""Base class of the suites that measure accuracy."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class AnswerSuite(Suite):
-    """Top-1 of each case with its interval; two models are compared by who is right."""
+    """Top-1 accuracy of each case with its interval; models are compared by their correct answers."""
 
     def summarise(self, subject: Any, results: Sequence["Result"]) -> list[Record]:
         from .classes import top1

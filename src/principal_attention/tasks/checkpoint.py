@@ -1,4 +1,4 @@
-"""The model that a command opens: a finished one, or with `--checkpoint last` that of a run's newest checkpoint."""
+"""The model that a command opens: that of a finished run, or of the newest checkpoint (`--checkpoint last`)."""
 
 import sys
 from collections.abc import Iterator
@@ -20,8 +20,10 @@ HELP = "Checkpoint of a run to use: `last`, the newest one. Default: the model o
 
 @contextmanager
 def model_at(ref: ModelRef, checkpoint: str | None) -> Iterator[ModelRef]:
-    """The model to open. Checkpoints hold tensors only, so one is opened as the model that the run would save now,
-    in a temporary folder named after the run and the step."""
+    """Context manager that yields the model to open.
+
+    A checkpoint holds tensors only, so its model is saved to a temporary folder, named after the run and the step.
+    """
     if checkpoint is None:
         ref.check_finished(f"use its newest checkpoint with --checkpoint {LAST}")
         yield ref
@@ -35,7 +37,7 @@ def model_at(ref: ModelRef, checkpoint: str | None) -> Iterator[ModelRef]:
 
 
 def _save_newest(ref: ModelRef, parent: Path) -> Path:
-    """Save the model of a run's newest checkpoint into a new folder under `parent`, and return that folder."""
+    """Save the model of a run's newest checkpoint to a new folder under `parent`; returns the folder."""
     from ..training import checkpoints
 
     recipe = read_recipe(ref.folder)
@@ -49,7 +51,7 @@ def _save_newest(ref: ModelRef, parent: Path) -> Path:
     try:
         task.model.load_state_dict(parts.get("ema", parts["model"]))
     except (KeyError, RuntimeError) as wrong:
-        raise InputError(f"the checkpoint in {ref.given} is not of its recipe: {wrong}") from wrong
+        raise InputError(f"the checkpoint in {ref.given} does not match its recipe: {wrong}") from wrong
     folder = parent / f"{ref.name}@step-{state['step']}"
     folder.mkdir()
     task.save(folder, task.model)

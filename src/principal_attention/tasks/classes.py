@@ -1,4 +1,4 @@
-"""Right and wrong answers: what a model said of every example, and top-1 and top-5 over a set of them."""
+"""Answers of a classifier to each example, and top-1 and top-5 accuracy over a set of examples."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Accuracy:
 
     @classmethod
     def of(cls, counts: Tensor) -> "Accuracy":
-        """From the sums of `count`, which may be added up over processes."""
+        """Accuracy from the sums that `count` returns; sums of several processes can be added."""
         n, top1, top5, loss = counts.tolist()
         if n == 0:
             raise InputError("there are no examples to measure accuracy on")
@@ -42,10 +42,10 @@ def count(
     device: torch.device | str = "cpu",
     change: Callable[[Tensor, int], Tensor] | None = None,
 ) -> Tensor:
-    """How many examples, how many right, how many among the first five, and the sum of the losses.
+    """Number of examples, of top-1 and of top-5 correct answers, and the sum of the losses.
 
-    A batch is what the model takes, then the labels. `change(images, batch number)` alters the images first, by noise
-    for example.
+    A batch holds the inputs of the model, followed by the labels. `change(images, batch number)` alters the images
+    first, for example by noise.
     """
     training = model.training
     model.eval()
@@ -65,14 +65,14 @@ def count(
 
 
 def answers(logits: Tensor, labels: Tensor) -> Columns:
-    """What the model said: its class, how many classes it held likelier than the true one, and how sure it was."""
+    """Columns of a batch: label, predicted class, rank of the label (0: highest logit), and largest probability."""
     logits = logits.float()
     predicted = logits.argmax(-1)
     true = logits.gather(-1, labels[:, None])
     rank = torch.where(predicted == labels, 0, (logits > true).sum(-1).clamp(min=1))
-    broken = ~logits.isfinite().all(-1)  # no answer is a wrong answer
+    broken = ~logits.isfinite().all(-1)  # logits that are not finite count as a wrong answer
     predicted, rank = predicted.masked_fill(broken, -1), rank.masked_fill(broken, logits.shape[-1])
-    sure = logits.double().softmax(-1).amax(-1).nan_to_num(0.0)  # single precision knows no difference near 1
+    sure = logits.double().softmax(-1).amax(-1).nan_to_num(0.0)  # float32 cannot tell probabilities near 1 apart
     return {
         "label": labels.tolist(),
         "predicted": predicted.tolist(),
@@ -82,25 +82,25 @@ def answers(logits: Tensor, labels: Tensor) -> Columns:
 
 
 def right(result: Result) -> Any:
-    """Of each example, whether the answer was right."""
+    """Whether the answer to each example is correct."""
     return result.columns["predicted"] == result.columns["label"]
 
 
 def interval(count: int, n: int) -> tuple[float, float]:
-    """Wilson's 95% interval of a share."""
+    """Wilson's 95% interval of the share count / n."""
     found = stats.binomtest(count, n).proportion_ci(method="wilson")
     return float(found.low), float(found.high)
 
 
 def top1(model: str, result: Result) -> Record:
-    """The share of right answers, with its interval."""
+    """Record of the share of correct answers, with its interval."""
     correct = right(result)
     low, high = interval(int(correct.sum()), len(correct))
     return of_result(model, result, "top1", float(correct.mean()), low=low, high=high)
 
 
 def accuracy_rows(records: Iterable[Record], setting: Callable[[Record], str]) -> Rows:
-    """A row a case: what, how, how many examples, top-1 with its interval. No rows where there is no case."""
+    """Table with one row per case: setting, number of examples, top-1 with its interval. Empty without cases."""
     rows = [["case", "setting", "examples", "top-1 %", "95%", "minutes"]]
     for each in records:
         if each["metric"] == "top1":

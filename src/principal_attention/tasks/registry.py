@@ -1,4 +1,4 @@
-"""Kinds by name, imported when they are asked for."""
+"""Kinds by name, imported on first use."""
 
 from collections.abc import Iterator
 from importlib import import_module
@@ -12,11 +12,11 @@ _ROOMS = {
     "language": "principal_attention.tasks.language_model",
     "texts": "principal_attention.tasks.text_classes",
 }
-DEFAULT = "images"  # of a recipe that names no task
+DEFAULT = "images"  # kind of a recipe without `task`
 
 
 def register(name: str, module: str) -> None:
-    """Add a kind: a recipe's `task` and the module that exports it as KIND."""
+    """Register a kind: its name (`task` in recipes) and the module that exports it as `KIND`."""
     _ROOMS[name] = module
 
 
@@ -32,7 +32,7 @@ def all_kinds() -> Iterator[Kind]:
 
 
 def kind_of(model: ModelRef) -> Kind:
-    """The kind whose model this is."""
+    """The kind of a model."""
     for kind in all_kinds():
         if kind.recognises(model):
             return kind

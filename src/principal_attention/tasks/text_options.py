@@ -1,4 +1,4 @@
-"""Options that kinds which read text share."""
+"""Command-line options shared by the kinds that read text."""
 
 from pydantic import Field
 
@@ -7,17 +7,19 @@ from ..plumbing.sections import Count, Section
 
 
 class Columns(Section):
-    column: str | None = Field(None, description="Column of the texts, where the data have several.")
+    column: str | None = Field(None, description="Column of the texts, if there are several text columns.")
 
 
 class LabelledColumns(Columns):
-    label: str | None = Field(None, description="Column of the texts' classes, where the data have several.")
+    label: str | None = Field(None, description="Column of the classes, if there are several candidates.")
 
 
 class Showing(Columns):
-    """Of `principal analyze`."""
+    """Options of `principal analyze`."""
 
-    pack: Count | None = Field(None, description="Join the texts to pieces of N tokens. Default: each text by itself.")
+    pack: Count | None = Field(
+        None, description="Join the texts into pieces of N tokens. Default: each text separately."
+    )
 
 
 class Swapping(Section):

@@ -1,5 +1,4 @@
-"""What kinds that read text share: opening the texts of an evaluation, and showing texts to a model whose heads are
-looked at, each by itself or joined to pieces of one length."""
+"""Texts for `principal evaluate` and `principal analyze`; the latter takes separate texts or pieces of equal length."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +23,7 @@ from .run import read_recipe
 
 
 def open_texts(model: ModelRef, choice: DataChoice, *, labelled: bool) -> tuple[Texts, str]:
-    """The texts to look at, and how records call them. A run has its own: those it was not trained on."""
+    """The evaluation texts, and their name in records. Default for a run: its validation texts."""
     how: dict[str, Any] = {"labelled": labelled, "options": ("--column", "--label")}
     columns: dict[str, Any] = {
         "text": getattr(choice.options, "column", None),
@@ -37,7 +36,7 @@ def open_texts(model: ModelRef, choice: DataChoice, *, labelled: bool) -> tuple[
         raise InputError("--data is missing: expected a hub name, or a parquet file or folder with texts")
     given = read_recipe(model.folder).data
     if "text" not in type(given).model_fields:
-        raise InputError(f"the recipe in {model.given} is of other data than texts; name texts with --data")
+        raise InputError(f"the recipe in {model.given} does not train on texts; name texts with --data")
     asked = given.splits | {key: x for key, x in columns.items() if x is not None}
     if choice.split is None or (choice.split == HELD and given.holdout):
         found = open_splits(given.source, roles=("validation",), **how, **asked)["validation"]
@@ -49,7 +48,7 @@ def open_texts(model: ModelRef, choice: DataChoice, *, labelled: bool) -> tuple[
 
 
 def open_inputs(model: ModelRef, choice: DataChoice, *, count: int, device: torch.device | str) -> "TextInputs":
-    """`choice.options` are those of `Showing`."""
+    """Texts for `principal analyze`; `choice.options` is a `Showing`."""
     found, data = open_texts(model, choice, labelled=False)
     return TextInputs(model, found.texts, data, count=count, pack=choice.options.pack, device=device)
 
@@ -61,7 +60,7 @@ class TextInputs:
         self, model: ModelRef | str, texts: Sequence[str], data: str, *, count: int, pack: int | None = None,
         device: torch.device | str = "cpu",
     ):  # fmt: skip
-        """`data` is what records call the texts."""
+        """`data` is the name of the texts in records."""
         self.tokenizer, network = load_encoder(model)
         self.network = network.to(device).requires_grad_(False)
         self.name, self.data, self.device = name_of(ModelRef.of(model), network), data, device
@@ -72,17 +71,17 @@ class TextInputs:
             raise InputError(f"--pack is {pack}; expected from {width + 2} to {most} tokens for this model")
         if pack:
             pieces = _packed(texts, self.tokenizer, pack)
-            hint = f"all of it is less than the {pack} tokens of one piece"
+            hint = f"together they have fewer than the {pack} tokens of one piece"
         else:
             pieces = _sentences(texts, self.tokenizer, at_least=width + 2, at_most=most)
-            hint = f"none has the {width + 2} tokens that heads of {width} columns need; --pack joins texts to pieces"
+            hint = f"none has the {width + 2} tokens that heads of {width} columns need; --pack joins texts into pieces"
         self.pieces = [piece for piece, _ in zip(pieces, range(count), strict=False)]
         self.examples = list(range(len(self.pieces)))
         if not self.pieces:
             raise InputError(f"the texts of {self.data} are too short: {hint}")
 
     def fingerprint(self) -> str:
-        """A hash of all texts and of how they are cut, of however many pieces are looked at."""
+        """Hash of all texts and `pack`; does not depend on the number of pieces analysed."""
         return self.contents
 
     def __len__(self) -> int:
@@ -105,7 +104,7 @@ class TextInputs:
 
 
 def _sentences(texts: Iterable[str], tokenizer: Any, *, at_least: int, at_most: int) -> Iterator[list[int]]:
-    """Each text by itself with the tokenizer's marks around it, cut to `at_most` tokens; shorter ones are left out."""
+    """Tokens of each text with special tokens, truncated to `at_most`; texts below `at_least` tokens are left out."""
     for text in texts:
         tokens, _ = _encoded(tokenizer, text, truncation=True, max_length=at_most)
         if len(tokens) >= at_least:
@@ -113,7 +112,7 @@ def _sentences(texts: Iterable[str], tokenizer: Any, *, at_least: int, at_most: 
 
 
 def _packed(texts: Iterable[str], tokenizer: Any, length: int) -> Iterator[list[int]]:
-    """Texts one after the other in pieces of exactly `length` tokens, the tokenizer's marks around each piece."""
+    """Concatenated texts in pieces of exactly `length` tokens, each with special tokens at its ends."""
     waiting: list[int] = []
     for text in texts:
         tokens, marks = _encoded(tokenizer, text)
@@ -126,13 +125,13 @@ def _packed(texts: Iterable[str], tokenizer: Any, length: int) -> Iterator[list[
 
 
 def _encoded(tokenizer: Any, text: str, **options: Any) -> tuple[list[int], list[int]]:
-    """A text's tokens, and of each whether it is a mark of the tokenizer's own."""
+    """The tokens of a text, and a mask that is 1 at special tokens."""
     found = tokenizer(text, return_special_tokens_mask=True, verbose=False, **options)
     return found["input_ids"], found["special_tokens_mask"]
 
 
 def _around(tokens: list[int], marks: list[int]) -> tuple[list[int], list[int]]:
-    """The marks before and after a text; of an empty one, the first half comes before."""
+    """The special tokens before and after a text; for an empty text, the first half of them and the rest."""
     if all(marks):
         half = -(-len(tokens) // 2)
         return tokens[:half], tokens[half:]

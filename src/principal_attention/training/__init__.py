@@ -1,4 +1,4 @@
-"""The engine: a recipe becomes a run."""
+"""Training of recipes, for every kind of model."""
 
 from .run import train
 

@@ -1,4 +1,4 @@
-"""Which examples make up each step, whatever the number of processes, and a loader that can begin at any step."""
+"""Examples of each training step, independent of the number of processes, and loaders that can start at any step."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -13,15 +13,19 @@ from ..errors import InputError
 from ..plumbing.processes import Place, worker_options
 from ..plumbing.seeds import words
 
-Key = tuple[int, int]  # which example, and which draw of random numbers
+Key = tuple[int, int]  # index of the example, and number of its draw of random numbers
 
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """The batches of a training: step s is the same set of examples and draws however it is divided.
+    """Batches of a training run. The examples and draws of a step do not depend on how its batch is divided.
 
-    An epoch has as many examples as the data; with `repeats` each of a part of them comes several times in a batch.
-    With `lengths`, one an example, a batch holds examples of like length.
+    Args:
+        examples: number of training examples.
+        batch_size: examples per step, over all processes.
+        repeats: number of times an example is repeated in a row (repeated augmentation). An epoch keeps its length, so
+            it then uses only a part of the examples.
+        lengths: length of each example; if given, a batch holds examples of similar length.
     """
 
     examples: int
@@ -29,7 +33,7 @@ class BatchPlan:
     seed: int = 0
     repeats: int = 1
     shuffle: bool = True
-    lengths: tuple[int, ...] | None = field(default=None, hash=False)  # a plan is a key, and these may be millions
+    lengths: tuple[int, ...] | None = field(default=None, hash=False)  # hashing millions of lengths would be slow
 
     def __post_init__(self) -> None:
         if self.examples < self.batch_size:
@@ -40,13 +44,13 @@ class BatchPlan:
 
     @property
     def epoch_steps(self) -> int:
-        return self.examples // self.batch_size  # an incomplete last batch is left out, as in DeiT
+        return self.examples // self.batch_size  # without an incomplete last batch, as in DeiT
 
     def shard(self, step: int, part: int, parts: int) -> list[Key]:
-        """Part `part` of `parts` of a step's batch.
+        """Keys of part `part` (of `parts`) of a step's batch.
 
-        A part takes a slice of the first half and its mirror image in the second half: mixup pairs an example with
-        its mirror image, so partners always come to the same part.
+        A part holds a slice of the first half of the batch and its mirror image in the second half, since mixup pairs
+        each example with its mirror image.
         """
         half = self.batch_size // (2 * parts)
         if self.batch_size % (2 * parts) == 0:
@@ -73,9 +77,9 @@ def _order(plan: BatchPlan, epoch: int) -> Any:
 
 
 def _alike(order: Any, plan: BatchPlan, random: np.random.Generator) -> Any:
-    """The same examples, sorted by length in pools of some batches, and a pool's batches in random order.
+    """Examples sorted by length within pools of up to 50 batches; the batches of a pool are in random order.
 
-    An epoch has at least four pools where it can, so that not the same examples meet again and again.
+    An epoch has at least four pools if possible, so that the batches differ between epochs.
     """
     lengths, size = np.array(plan.lengths), plan.batch_size * min(50, max(1, plan.epoch_steps // 4))
     pools = []
@@ -87,7 +91,7 @@ def _alike(order: Any, plan: BatchPlan, random: np.random.Generator) -> Any:
 
 
 def divide(plan: BatchPlan, steps: range, place: Place, accumulate: int) -> tuple[list[tuple[int, int]], int]:
-    """This process's shards of these steps in order, as (step, part), and into how many parts a batch is divided."""
+    """Shards (step, part) of this process in order, and the number of parts of a batch."""
     parts = place.world * accumulate
     if plan.batch_size % parts:
         raise InputError(
@@ -109,7 +113,7 @@ def training_loader(
     shuffle_buffer: int = 0,
     pin: bool = False,
 ) -> Iterator[Any]:
-    """This process's parts of the batches of these steps, `accumulate` a step, in order."""
+    """Loader of this process's parts of the batches of `steps`, in order, `accumulate` parts per step."""
     shards, parts = divide(plan, steps, place, accumulate)
     common = worker_options(workers) | {"pin_memory": pin}
     if examples.split.streaming:
@@ -120,6 +124,8 @@ def training_loader(
 
 
 class _Shards:
+    """Batch sampler of a DataLoader: the keys of each shard."""
+
     def __init__(self, plan: BatchPlan, shards: list[tuple[int, int]], parts: int):
         self.plan, self.shards, self.parts = plan, shards, parts
 
@@ -131,8 +137,8 @@ class _Shards:
 
 
 class _Stream(IterableDataset[Any]):
-    """Data that can only be read from its beginning. Every process and worker reads all of it and prepares its own
-    share: so batches do not depend on how many there are, and a resumed run skips to where it was."""
+    """Batches of streamed data. Every process and worker reads the whole stream and prepares its own share, so batches
+    do not depend on their number; a resumed run skips the examples before its first step."""
 
     def __init__(self, examples: Any, plan: BatchPlan, shards: Any, parts: int, stack: Any, shuffle_buffer: int):
         self.examples, self.plan, self.shards, self.parts = examples, plan, shards, parts
@@ -146,7 +152,7 @@ class _Stream(IterableDataset[Any]):
         held: dict[int, Any] = {}
         for number, (step, part) in enumerate(self.shards):
             if number % workers != mine:
-                continue  # a loader takes batches from its workers in turn
+                continue  # a DataLoader takes batches from its workers in turn
             keys = self.plan.shard(step, part, self.parts)
             if step // self.plan.epoch_steps != epoch:
                 epoch, at, held = step // self.plan.epoch_steps, 0, {}
@@ -168,7 +174,7 @@ class _Stream(IterableDataset[Any]):
         rows = self.examples.split.rows
         if self.shuffle_buffer > 1:
             rows = rows.shuffle(seed=words("order", self.plan.seed, epoch)[0], buffer_size=self.shuffle_buffer)
-        for columns in rows.iter(batch_size=32):  # unlike iter(rows), it does not divide the data among the workers
+        for columns in rows.iter(batch_size=32):  # unlike iter(rows), does not divide the data among workers
             for values in zip(*columns.values(), strict=True):
                 yield dict(zip(columns, values, strict=True))
 
@@ -176,7 +182,7 @@ class _Stream(IterableDataset[Any]):
 def evaluation_loader(
     examples: Any, *, batch_size: int, place: Place, workers: int, stack: Callable[[list[Any]], Any]
 ) -> Iterator[Any]:
-    """This process's share of all examples: each example belongs to exactly one process."""
+    """Loader of this process's share of all examples; each example belongs to exactly one process."""
     if examples.split.streaming:
         return _streamed(examples, batch_size, place, stack)
     mine = range(place.rank, len(examples), place.world)

@@ -1,8 +1,8 @@
-"""What a run can be continued from: tensors as safetensors, everything else as JSON, each file with its digest.
+"""Checkpoints of a run: tensors as safetensors, everything else as JSON, with a digest of each safetensors file.
 
     checkpoints/step-00000120/{model,optimizer,ema}.safetensors, state.json
 
-A checkpoint appears under its name only when it is whole; the two newest are kept.
+A checkpoint gets its name only when it is complete; the two newest are kept.
 """
 
 import hashlib
@@ -22,18 +22,18 @@ from torch import Tensor
 from ..errors import InputError
 from ..plumbing.files import sync, write_text
 
-KEEP = 2
+KEEP = 2  # number of checkpoints that are kept
 _NAME = re.compile(r"step-\d{8}")
-_GIVEN = ("lr", "initial_lr", "weight_decay", "betas", "momentum")  # what a recipe says of an optimizer
+_GIVEN = ("lr", "initial_lr", "weight_decay", "betas", "momentum")  # settings of an optimizer that a recipe defines
 Tensors = dict[str, Tensor]
 
 
 def save(folder: Path, step: int, parts: dict[str, Tensors], state: dict[str, Any]) -> Path:
-    """Write a checkpoint, then remove the ones beyond the newest two."""
+    """Write a checkpoint, remove all but the newest two, and return its folder."""
     folder.mkdir(parents=True, exist_ok=True)
     final = folder / f"step-{step:08d}"
     if final.exists():
-        return final  # a step's state is always the same
+        return final  # the state after a step is always the same
     partial = folder / f".{final.name}.partial"
     shutil.rmtree(partial, ignore_errors=True)
     try:
@@ -50,10 +50,10 @@ def save(folder: Path, step: int, parts: dict[str, Tensors], state: dict[str, An
     except (OSError, SafetensorError) as wrong:
         shutil.rmtree(partial, ignore_errors=True)
         kept = newest(folder)
-        left = f"{kept[0].name} is still there" if kept else "there is none before it"
+        left = f"{kept[0].name} is kept" if kept else "there is no earlier checkpoint"
         reason = wrong.strerror if isinstance(wrong, OSError) and wrong.strerror else wrong
         raise OSError(
-            f"the checkpoint of step {step} could not be written to {folder} ({reason}); {left}: "
+            f"the checkpoint of step {step} could not be written to {folder} ({reason}); {left}; "
             "make room and continue with --resume"
         ) from wrong
     tidy(folder, step)
@@ -61,18 +61,19 @@ def save(folder: Path, step: int, parts: dict[str, Tensors], state: dict[str, An
 
 
 def tidy(folder: Path, step: int) -> None:
-    """Remove the checkpoints beyond the newest two, up to the one that a run is at, and what a kill left half done."""
+    """Remove checkpoints before `step` except the newest two, and incomplete checkpoints."""
     old = [path for path in newest(folder)[KEEP:] if path.name < f"step-{step:08d}"]
     for path in (*old, *folder.glob(".step-*.partial")):
         shutil.rmtree(path, ignore_errors=True)
 
 
 def newest(folder: Path) -> list[Path]:
+    """Checkpoints in a folder, newest first."""
     return sorted((path for path in folder.glob("step-*") if _NAME.fullmatch(path.name)), reverse=True)
 
 
 def discard(folder: Path, step: int) -> Path | None:
-    """Remove the checkpoint of a step that leads nowhere, if there is one before it; return the newest that is left."""
+    """Remove the checkpoint of a step after which training diverged, if an earlier one exists; returns the newest."""
     found = newest(folder)
     if len(found) > 1 and found[0].name == f"step-{step:08d}":
         shutil.rmtree(found.pop(0), ignore_errors=True)
@@ -80,13 +81,13 @@ def discard(folder: Path, step: int) -> Path | None:
 
 
 def load(folder: Path, say: Callable[[str], None]) -> tuple[dict[str, Tensors], dict[str, Any]] | None:
-    """The newest checkpoint that is whole, or None where there is none at all."""
+    """Newest intact checkpoint; None if there are no checkpoints. `say`: function that prints a warning."""
     found = newest(folder)
     for path in found:
         try:
             return _read(path)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as wrong:
-            say(f"{path} is damaged ({wrong}); looking at the one before it")
+            say(f"{path} is damaged ({wrong}); trying the checkpoint before it")
     if found:
         raise InputError(f"every checkpoint in {folder} is damaged; start again in another folder with --out")
     return None
@@ -98,17 +99,18 @@ def _read(path: Path) -> tuple[dict[str, Tensors], dict[str, Any]]:
         raise ValueError(f"its step is {state['step']!r}")
     for name, expected in state["digests"].items():
         if digest(path / name) != expected:
-            raise ValueError(f"{name} is not what was written")
+            raise ValueError(f"the digest of {name} differs")
     return {name.removesuffix(".safetensors"): load_file(path / name) for name in state["digests"]}, state
 
 
 def digest(path: Path) -> str:
+    """SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def flatten_optimizer(optimizer: torch.optim.Optimizer) -> tuple[Tensors, dict[str, Any]]:
-    """An optimizer's state as named tensors and plain values."""
+    """State of an optimizer as named tensors and plain values."""
     state = optimizer.state_dict()
     entries = {f"{index}.{name}": value for index, held in state["state"].items() for name, value in held.items()}
     entries |= {f"group{i}.{k}": v for i, group in enumerate(state["param_groups"]) for k, v in group.items()}
@@ -117,7 +119,7 @@ def flatten_optimizer(optimizer: torch.optim.Optimizer) -> tuple[Tensors, dict[s
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Tensors, plain: dict[str, Any]) -> None:
-    """The state, and the running values of the groups; what the recipe says of these stays as it is."""
+    """Restore the state of an optimizer and of its parameter groups, except the settings that the recipe defines."""
     state: dict[int, dict[str, Any]] = {}
     groups = optimizer.state_dict()["param_groups"]
     for key, value in (tensors | plain).items():

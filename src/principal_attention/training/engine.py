@@ -1,7 +1,7 @@
-"""The loop: steps, learning rate, averages, checkpoints. It knows nothing of what is trained; a `Task` does.
+"""Training loop: steps, learning rate, weight averaging, checkpoints. Model, data and loss are defined by a `Task`.
 
-Every random number is a function of the seed and the step, so a checkpoint needs no generator's state, and a step is
-the same whether the run was interrupted before it or not.
+Every random number is a function of the seed and the step, so a checkpoint needs no generator states, and a resumed run
+is the same as one without interruption.
 """
 
 import math
@@ -31,44 +31,48 @@ from .logs import Log
 
 
 class Task(ABC):
-    """What is trained, on what; a kind of task has a subclass of its own."""
+    """Base class of tasks: model, data and loss of a training run. Each kind of model has a subclass."""
 
     model: nn.Module
     plan: BatchPlan
-    track: Callable[[nn.Module], dict[str, float]] | None = None  # looks on before the first step and after every epoch
+    track: Callable[[nn.Module], dict[str, float]] | None = None  # measures before training and after each epoch
 
     @abstractmethod
     def batches(self, steps: range, place: Place) -> Iterator[Any]:
-        """This process's parts of these steps' batches, or an error in the place of one."""
+        """This process's parts of the batches of `steps`; an `InputError` in place of a broken batch."""
 
     @abstractmethod
-    def loss(self, model: nn.Module, batch: Any, step: int) -> Tensor: ...
+    def loss(self, model: nn.Module, batch: Any, step: int) -> Tensor:
+        """Mean loss of a batch."""
 
     @abstractmethod
-    def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]: ...
+    def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]:
+        """Validation metrics."""
 
     def watched(self) -> dict[str, float]:
-        """What a line of the log says beside the loss, of the steps since the last one."""
+        """Further values for a line of the log, over the steps since the last line."""
         return {}
 
     def digest(self) -> str | None:
-        """A hash of the training and validation data, by which a resumed run is checked; None: that takes too long."""
+        """Hash of the training and validation data, checked when a run is resumed; None if it would take too long."""
         return None
 
     @abstractmethod
     def finish(self, model: nn.Module, accelerator: Accelerator) -> list[dict[str, Any]]:
-        """The records of a finished training; every process calls it."""
+        """Records of a finished run; called in every process."""
 
     @abstractmethod
     def save(self, folder: Path, model: nn.Module) -> None:
-        """The model's files into a run's folder, atomically."""
+        """Write the model's files to the folder of a run, atomically."""
 
     @abstractmethod
     def headline(self, metrics: dict[str, float]) -> str:
-        """The last evaluation in a few words."""
+        """Summary of the last evaluation in a few words."""
 
 
 class Trainer:
+    """Training of one task by a recipe, into a folder."""
+
     def __init__(self, task: Task, recipe: Recipe, folder: Path, accelerator: Accelerator, log: Log):
         self.task, self.recipe, self.folder, self.accelerator, self.log = task, recipe, folder, accelerator, log
         self.track = task.track if accelerator.is_main_process else None
@@ -84,17 +88,17 @@ class Trainer:
         self.resumed = False
         self.first_look: dict[str, float] | None = None
         self.batches: Iterator[Any] = iter(())
-        self.losses: list[float] = []  # since the last line of the log
-        self.waiting = 0.0  # seconds that the loop stood still for data
-        self._asked = self._stop = False  # this process was asked to stop; one of them was, and all know it
+        self.losses: list[float] = []  # losses since the last line of the log
+        self.waiting = 0.0  # seconds spent waiting for data
+        self._asked = self._stop = False  # whether this process, or any process, was asked to stop
 
     @property
     def best_weights(self) -> nn.Module:
-        """What the run is for: the averaged weights, if there are any."""
+        """Model with averaged weights, if the recipe has weight averaging, else the model itself."""
         return self.ema.module if self.ema is not None else self.raw
 
     def begin(self, resume: bool) -> None:
-        """Everything that can be refused before the first step."""
+        """Prepare the first step; raises all errors that can be found before training."""
         if resume:
             self._load()
         self.resumed = resume
@@ -112,7 +116,7 @@ class Trainer:
             with _signals(self._ask_to_stop):
                 return self._steps() if self.step < self.total else self._evaluate(0.0, again=True)
         finally:
-            self.batches = iter(())  # ends the processes that load images
+            self.batches = iter(())  # ends the data loader's workers
             self.log.close()
 
     def _ask_to_stop(self) -> None:
@@ -149,7 +153,7 @@ class Trainer:
         return metrics
 
     def _one(self, step: int) -> tuple[float, float]:
-        """One optimizer step; the loss is the mean over the whole batch."""
+        """Do one optimizer step; returns the mean loss of the whole batch and the norm of the gradient."""
         accumulate = self.recipe.training.accumulate
         self.model.train()
         if self.recipe.schedule.per == "epoch":
@@ -165,12 +169,12 @@ class Trainer:
                 loss = self.task.loss(self.model, batch, step) / accumulate
                 self.accelerator.backward(loss)
             total += loss.detach()
-        # With the loss the processes tell each other whether one of them was asked to stop.
+        # The processes exchange, together with the loss, whether one of them was asked to stop.
         mean, stop = self.accelerator.reduce(torch.stack([total, total.new_tensor(self._asked)]), "mean").tolist()
         self._stop = stop > 0
         clip = self.recipe.optimizer.clip
         norm = float(self.accelerator.clip_grad_norm_(self.model.parameters(), clip or math.inf))
-        scaled = self.accelerator.scaler is not None  # float16 looks after its own overflowing gradients
+        scaled = self.accelerator.scaler is not None  # the gradient scaler of float16 handles overflow
         if not math.isfinite(mean) or not (math.isfinite(norm) or scaled):
             self.optimizer.zero_grad()
             raise self._diverged(step, mean, norm)
@@ -188,21 +192,22 @@ class Trainer:
         return batch
 
     def _diverged(self, step: int, loss: float, norm: float) -> TrainingError:
-        """The state before this step would lead to the same again; the checkpoint before it may go another way."""
+        """Error for a NaN or infinite loss or gradient. Discards a checkpoint of the current step, which would diverge
+        again, if an earlier one exists."""
         folder = self.folder / CHECKPOINTS
         kept = checkpoints.discard(folder, self.step) if self.accelerator.is_main_process else None
         what = "loss" if not math.isfinite(loss) else "norm of the gradient"
         value = loss if not math.isfinite(loss) else norm
         then = f"{kept} is kept" if kept else "there was no checkpoint yet"
         return TrainingError(
-            f"the {what} is {value} at step {step + 1}; {then}: continue with --resume and a lower optimizer.lr or "
+            f"the {what} is {value} at step {step + 1}; {then}; continue with --resume and a lower optimizer.lr or "
             "optimizer.clip"
         )
 
     def _evaluate(self, seconds: float, again: bool = False) -> dict[str, float]:
         metrics = self.task.evaluate(self.best_weights, self.accelerator)
         epoch, of = self.step / self.task.plan.epoch_steps, self.total / self.task.plan.epoch_steps
-        if again:  # a finished run that is resumed; its metrics are logged
+        if again:  # a finished run was resumed; its metrics are in the log already
             return metrics
         self.log.line(
             {"step": self.step, "epoch": round(epoch, 3), **{f"validation_{k}": v for k, v in metrics.items()}}
@@ -249,7 +254,7 @@ class Trainer:
             if self.accelerator.scaler is not None and state["scaler"]:
                 self.accelerator.scaler.load_state_dict(state["scaler"])
         except (KeyError, RuntimeError, ValueError) as wrong:
-            raise InputError(f"the checkpoint in {self.folder} is not of this recipe: {wrong}") from wrong
+            raise InputError(f"the checkpoint in {self.folder} does not fit this recipe: {wrong}") from wrong
         self.step, self.losses = state["step"], state["losses"]
         self.log.say(f"continuing after step {self.step} of {self.total}")
 
@@ -289,7 +294,7 @@ def make_schedule(recipe: Recipe, optimizer: torch.optim.Optimizer, epoch_steps:
 
 @contextmanager
 def _signals(act: Callable[[], None]) -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM end the run after the step that is being done."""
+    """Context manager in which Ctrl-C and SIGTERM call `act` instead of ending the process."""
     wanted = (signal.SIGINT, signal.SIGTERM)
     try:
         before = {number: signal.signal(number, lambda *_: act()) for number in wanted}

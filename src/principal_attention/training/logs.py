@@ -1,4 +1,4 @@
-"""What a run says while it goes: a progress bar with the time left, JSON lines, and TensorBoard."""
+"""Log of a run: progress bar with the remaining time, JSON lines, and TensorBoard."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from ..plumbing.progress import make_progress
 
 
 class Log:
-    """Says nothing: for the processes beside the first."""
+    """Log without output, for all processes except the first."""
 
     def start(self, step: int, total: int, resumed: bool) -> None: ...
     def line(self, values: dict[str, Any]) -> None: ...
@@ -22,7 +22,7 @@ class Log:
 
 
 class RunLog(Log):
-    """`metrics.jsonl` and `tensorboard/` in the run's folder, and a bar on the terminal."""
+    """Log to `metrics.jsonl` and `tensorboard/` in the run's folder, and a progress bar on the terminal."""
 
     def __init__(self, folder: Path, name: str, progress: Progress | None = None, *, tensorboard: bool = True):
         self.folder, self.path, self.name, self.tensorboard = folder, folder / METRICS, name, tensorboard
@@ -33,7 +33,7 @@ class RunLog(Log):
         self.task: Any = None
 
     def start(self, step: int, total: int, resumed: bool) -> None:
-        # What a killed run had logged beyond its checkpoint comes again; without one, all of it.
+        # Lines that a killed run logged after its checkpoint are removed, since their steps are repeated.
         again = step + 1 if step else 0
         kept = [line for line in read_jsonl(self.path) if line.get("step", 0) < again] if resumed else []
         write_jsonl(self.path, kept)

@@ -1,1 +1,1 @@
-"""Vision: the paper's models on timm, and images from wherever they are kept."""
+"""Vision: the paper's models on timm, image data sets, corruptions and attacks."""

@@ -1,4 +1,4 @@
-"""Models that take images as they are, in [0, 1]: noise and attacks are measured in pixels, not in normalised units."""
+"""Models that take images in [0, 1], so that noise and attacks are measured in pixel values."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from ..plumbing.seeds import words
 
 
 class OnPixels(nn.Module):
-    """A model with its normaliser inside."""
+    """Model that takes images in [0, 1] and normalises them itself. In evaluation mode."""
 
     mean: Tensor
     std: Tensor
@@ -25,12 +25,15 @@ class OnPixels(nn.Module):
         return self.model((images - self.mean) / self.std)  # type: ignore[no-any-return]
 
     def pixels(self, normalised: Tensor) -> Tensor:
-        """Back from what the model was trained on."""
+        """Images in [0, 1] from normalised images."""
         return (normalised * self.std + self.mean).clamp(0, 1)
 
 
 def gaussian_noise(images: Tensor, sigma: float, *, first: int = 0, seed: int = 0) -> Tensor:
-    """Images with noise, clipped to [0, 1]; image `first + i` gets the same noise in every batch, for every model."""
+    """Images plus Gaussian noise of standard deviation `sigma`, clipped to [0, 1].
+
+    The noise of image i depends only on `seed` and `first + i`, so it is the same in every batch and for every model.
+    """
     noise = torch.empty_like(images, device="cpu")
     for i, each in enumerate(noise):
         generator = torch.Generator().manual_seed(words("noise", seed, first + i)[0])

@@ -32,7 +32,7 @@ def without_time(folder):
 
 @pytest.fixture
 def whole(folder, trained):
-    """The subject, and all the images with their labels, in the data's order."""
+    """The subject, and all images with their labels, in the order of the data."""
     subject = ImageSubject(str(trained))
     images = Images(open_split(str(folder)), subject.view, subject.classifier.labels)
     (batch,) = images.batches(len(images), [0], 0)
@@ -41,7 +41,7 @@ def whole(folder, trained):
 
 
 def test_the_numbers_are_those_of_the_pieces(folder, trained, whole, tmp_path):
-    """Accuracy, a corruption and an attack, once through the command and once by hand, on other batches."""
+    """Accuracy, a corruption and an attack by the command equal those computed here with different batches."""
     subject, images, labels = whole
     out = principal(
         trained, "--data", folder, "--suite", "clean,corruptions,attacks", "--corruptions", "gaussian_noise,fog",
@@ -63,7 +63,7 @@ def test_the_numbers_are_those_of_the_pieces(folder, trained, whole, tmp_path):
     (found,) = records(tmp_path / "out", case="pgd", metric="top1")
     assert found["value"] == pytest.approx(right.double().mean().item())
     assert (found["protocol"], found["gradients"], found["norm"], found["steps"]) == ("pixel", "own", "linf", 5)
-    for word in ("clean", "ε = 4/255, 5 steps, pixel", "gaussian_noise", "severity", "Are the gradients"):
+    for word in ("clean", "ε = 4/255, 5 steps, pixel", "gaussian_noise", "severity", "Checks for masked gradients"):
         assert word in out
 
 
@@ -90,7 +90,7 @@ def test_a_stopped_evaluation_goes_on_and_ends_the_same(folder, trained, tmp_pat
         return true(*given)
 
     monkeypatch.setattr(cases, "answers", stops)
-    assert "goes on" in principal(trained, *options, "--out", tmp_path / "stopped", code=130)
+    assert "to continue" in principal(trained, *options, "--out", tmp_path / "stopped", code=130)
     assert not (tmp_path / "stopped" / "records.jsonl").exists()
     measured[:] = [1] * 10
     principal(trained, *options, "--out", tmp_path / "stopped")
@@ -99,7 +99,7 @@ def test_a_stopped_evaluation_goes_on_and_ends_the_same(folder, trained, tmp_pat
 
 
 def test_a_killed_evaluation_goes_on(folder, trained, tmp_path):
-    """kill -9 in the middle; then the same command, and the records are those of one that was left alone."""
+    """After kill -9, the same command gives the records of an uninterrupted evaluation."""
     options = [
         trained, "--data", folder, "--suite", "attacks", "--attacks", "pgd", "--steps", 60, "--batch-size", 5, "--out"
     ]  # fmt: skip
@@ -136,10 +136,10 @@ def test_a_line_that_a_kill_cut_short_is_written_again(tmp_path):
     key = key_of({"suite": "clean", "case": "clean", "n": 4})
     outcomes.append(key, 0, {"index": [3, 1], "label": [0, 0], "predicted": [0, 1]}, 0.1)
     with open(outcomes.path, "ab") as file:
-        file.write('{"case": "donné'.encode()[:-1])  # inside a letter
+        file.write('{"case": "donné'.encode()[:-1])  # in the middle of a UTF-8 character
     assert outcomes.done() == {(key, 0)}
     assert outcomes.results() == []
-    outcomes = Outcomes(tmp_path)  # of the process that goes on
+    outcomes = Outcomes(tmp_path)  # opened by the resuming process
     outcomes.append(key, 1, {"index": [0, 2], "label": [1, 1], "predicted": [1, 1]}, 0.1)
     (result,) = outcomes.results()
     assert result.columns["index"].tolist() == [0, 1, 2, 3]
@@ -152,7 +152,7 @@ def test_a_subset_is_stratified_and_nested():
     assert sorted(order) == list(range(100))
     for count in (4, 8, 12):
         assert sorted(np.bincount([labels[i] for i in order[:count]]).tolist()) == [count // 4] * 4
-    assert np.bincount([labels[i] for i in order[:42]]).tolist() == [13, 13, 3, 13]  # a class has run out
+    assert np.bincount([labels[i] for i in order[:42]]).tolist() == [13, 13, 3, 13]  # one class has no more images
     assert stratified(labels) == order
     assert stratified([]) == []
 
@@ -168,7 +168,7 @@ def test_the_same_images_are_compared(folder, trained, pursuing, tmp_path):
     assert by_case[0]["fgsm"].columns["index"].tolist() == by_case[1]["fgsm"].columns["index"].tolist()
     apart = (right(by_case[1]["fgsm"]).mean() - right(by_case[0]["fgsm"]).mean()) * 100
     assert f"{apart:+.1f}" in out
-    assert "no case that was measured here as well" in principal(
+    assert "have no comparable case in common" in principal(
         pursuing, "--data", folder, "--limit", 8, "--out", tmp_path / "other", "--against", tmp_path / "sym", code=1
     )
 
@@ -201,12 +201,12 @@ def test_adaptive_attacks_leave_the_model_in_evaluation_mode(pursuing, kind):
 
 
 def test_the_authors_protocol_has_other_units(folder, trained, whole, tmp_path):
-    """ε in normalised units is ε·std in pixels: 8/255 there is 4/255 here, where nothing is clipped."""
+    """ε in normalised units is ε·std in pixels: 8/255 equals 4/255 in pixels, without clipping."""
     subject, images, labels = whole
     options = ["--data", folder, "--suite", "attacks", "--attacks", "fgsm", "--protocol", "authors"]
     principal(trained, *options, "--eps", "8/255", "--out", tmp_path / "out")
     (found,) = records(tmp_path / "out", case="fgsm", metric="top1")
-    own = subject.on_pixels(images).argmax(1)  # the labels it gets away from are the model's own
+    own = subject.on_pixels(images).argmax(1)  # the attack moves away from the model's predictions
     changed = attack("fgsm", subject.on_pixels, images, own, eps=4 / 255)
     assert found["value"] == pytest.approx((subject.on_pixels(changed).argmax(1) == labels).double().mean().item())
     assert found["protocol"] == "authors"
@@ -216,7 +216,7 @@ def test_the_authors_protocol_has_other_units(folder, trained, whole, tmp_path):
 
 
 def test_names_decide_what_a_class_is(folder, trained, tmp_path):
-    """A folder with fewer classes is still numbered as the model numbers them."""
+    """A folder with fewer classes is numbered as in the model."""
     (tmp_path / "few").mkdir()
     (tmp_path / "few" / "rings").symlink_to(folder / "val" / "rings")
     (tmp_path / "few" / "dots").symlink_to(folder / "val" / "dots")
@@ -230,7 +230,7 @@ def test_names_that_contradict_are_refused(folder, trained, tmp_path):
     for name, given in zip(("aaa", "bars", "dots", "rings"), ("plain", "bars", "dots", "rings"), strict=True):
         (tmp_path / "data").mkdir(exist_ok=True)
         (tmp_path / "data" / name).symlink_to(folder / "val" / given)
-    assert "expected data whose classes the model knows" in principal(trained, "--data", tmp_path / "data", code=1)
+    assert "expected data with classes of the model" in principal(trained, "--data", tmp_path / "data", code=1)
 
 
 def test_a_hugging_face_classifier(folder, tmp_path):
@@ -257,7 +257,7 @@ def test_a_hugging_face_classifier(folder, tmp_path):
 
 
 def test_other_data_of_the_same_name_are_other_cases(folder, trained, tmp_path):
-    """Not the numbers of the first: a default --out is shared by all data of a model."""
+    """Different data do not reuse numbers, although the default --out is the same for all data of a model."""
     wrong = tmp_path / folder.name / "val"
     for name, given in zip(("bars", "dots", "plain", "rings"), ("dots", "plain", "rings", "bars"), strict=True):
         (wrong / name).parent.mkdir(parents=True, exist_ok=True)
@@ -295,8 +295,8 @@ def test_another_model_or_batch_size_needs_another_folder(folder, trained, pursu
         (["--suite", "attacks", "--eps", "1e400"], "expected numbers or fractions"),
         (["--suite", ","], "no suite of image classifiers was named"),
         (["--against", "/nowhere"], "/nowhere holds no evaluation"),
-        (["--suite", "attacks", "--gradients", "straight"], "is for models with RPC-Attention; sym has none"),
-        (["--suite", "attacks", "--gradients", "transfer"], "go together"),
+        (["--suite", "attacks", "--gradients", "straight"], "models with RPC-Attention; sym has no RPC-Attention"),
+        (["--suite", "attacks", "--gradients", "transfer"], "must be given together"),
         (["--suite", "attacks", "--attacks", "square", "--protocol", "authors"], "--protocol authors is for fgsm"),
         (["--suite", "ood"], "holds none of imagenet-a"),
         (["--split", "nowhere"], "has no split 'nowhere'"),
@@ -318,7 +318,7 @@ def test_bad_models_and_data_get_a_sentence(folder, trained, tmp_path):
     strange = tmp_path / "strange" / "zebra"
     strange.mkdir(parents=True)
     (strange / "broken.png").write_bytes(b"no image")
-    assert "expected data whose classes the model knows" in principal(trained, "--data", tmp_path / "strange", code=1)
+    assert "expected data with classes of the model" in principal(trained, "--data", tmp_path / "strange", code=1)
     (tmp_path / "strange" / "zebra").rename(tmp_path / "strange" / "rings")
     assert "cannot be read" in principal(trained, "--data", tmp_path / "strange", "--out", tmp_path / "out", code=1)
 

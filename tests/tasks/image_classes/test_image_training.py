@@ -1,4 +1,4 @@
-"""Image classification as it is trained: what each part of a recipe does, and what bad data is answered with."""
+"""Training of image classification: the keys of a recipe, and errors for bad data."""
 
 import json
 import subprocess
@@ -62,7 +62,7 @@ def test_it_learns_class_folders_and_the_run_is_a_model(quick, folders, tmp_path
 
 
 def test_a_finished_run_is_where_another_begins(quick, folders, tmp_path):
-    """Fine-tuning at a rate of nearly nothing changes nearly nothing; a new number of classes gets a new last layer."""
+    """Fine-tuning with a tiny rate hardly changes the weights; a new number of classes gets a new last layer."""
     source = folders(per_class=24)
     quick(tmp_path / "first", f"data.source={source}", base=PLAIN)
     still = ("optimizer.lr=1e-12", "schedule.min_lr=0", "schedule.warmup_lr=0", "optimizer.weight_decay=0")
@@ -92,7 +92,7 @@ SMALL = dict(img_size=8, patch_size=2, in_chans=1, embed_dim=24, depth=2, num_he
 @pytest.mark.parametrize("name", ["deit_tiny_patch16_224", "rpc_asymvit_tiny_patch16_224"])
 @pytest.mark.parametrize("classes", [10, 7])
 def test_pretrained_weights_of_timm(tmp_path, name, classes):
-    """In full, and with a new last layer only where the number of classes is another."""
+    """All weights are loaded; the last layer is new only if the number of classes differs."""
     theirs = timm.create_model(name, num_classes=classes, **SMALL).eval()
     timm.models.save_for_hf(theirs, tmp_path, safe_serialization=True)
     pretrained = ["model=null", f"init_from=timm:{name}@{tmp_path}"]
@@ -137,7 +137,7 @@ def test_any_model_of_timm_can_be_trained_and_is_found_again_in_its_run(tmp_path
         ({"name": "test_vit", "image_size": 37}, "takes no images of 37×37|cannot be made"),
         ({"name": "symvit_tiny_patch16_224", "options": {"num_classes": "abc"}}, "num_classes is 'abc'"),
         ({"name": "symvit_tiny_patch16_224", "options": {"num_classes": -3}}, "num_classes is -3"),
-        ({"name": "symvit_tiny_patch16_224", "options": {"qk_norm": True}}, "has no qk_norm"),
+        ({"name": "symvit_tiny_patch16_224", "options": {"qk_norm": True}}, "has no option qk_norm"),
         ({"name": "test_vit", "mean": [0.5]}, r"data\.mean and data\.std have 1 and 3 values; the model takes 3"),
     ],
 )
@@ -219,7 +219,7 @@ def test_averaged_weights_are_the_runs_model(quick, tmp_path):
 
 
 def test_a_clipped_gradient_moves_the_weights_no_further_than_told(quick, tmp_path):
-    """Plain SGD at rate 1 moves them by the gradient itself."""
+    """With SGD and learning rate 1 the weights change by the gradient."""
     words = (
         "optimizer.name=momentum", "optimizer.momentum=0", "optimizer.weight_decay=0", "optimizer.lr=1",
         "schedule.warmup_epochs=0", "schedule.epochs=1", "training.batch_size=256", "training.ema=null",
@@ -238,7 +238,7 @@ def test_a_clipped_gradient_moves_the_weights_no_further_than_told(quick, tmp_pa
 
 
 def test_mixup_of_a_part_is_a_part_of_the_mixup():
-    """One process with the whole batch and two with halves mix the same images alike."""
+    """One process with the whole batch and two with halves apply the same mixup."""
     words = [*QUICK, "augment.erasing=0", "training.batch_size=16"]
     task = ImageTask(read_recipe("digits/rpc_symvit", words))
     seen = []
@@ -277,7 +277,7 @@ def test_a_label_out_of_range_is_named(quick, folders, tmp_path, workers):
 
 
 def test_a_full_disk_is_one_sentence_and_the_checkpoint_before_is_intact(tmp_path):
-    """The system refuses to write files of more than 100 kB: the error a full disk gives, without filling one."""
+    """A file size limit of 100 kB raises the same error as a full disk."""
     code = (
         "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000));"

@@ -11,7 +11,7 @@ from principal_attention.tasks.image_classes.imagenet import SUBSETS, wnids
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """A small model of ImageNet's 1000 classes, untrained, but not indifferent."""
+    """A small untrained model with ImageNet's 1000 classes and large weights, so that answers vary."""
     torch.manual_seed(0)
     options = dict(img_size=SIDE, patch_size=16, embed_dim=24, depth=1, num_heads=2, num_classes=1000)
     made = create("symvit_tiny_patch16_224", **options)
@@ -35,7 +35,7 @@ def lay_out(root, classes, each=2, first=0):
 
 
 def logits(model, classes, each=2, first=0):
-    """By hand: the model's answers on `lay_out`'s images, in its order of classes by number."""
+    """Reference: the model's answers to the images of `lay_out`, ordered by class number."""
     from principal_attention.tasks.image_classes.subject import ImageSubject
 
     pixels = [np.asarray(image(first + 1000 * place + i)) for place in range(len(classes)) for i in range(each)]
@@ -63,7 +63,7 @@ def test_imagenet_o_against_imagenets_own_images(model, tmp_path):
     outside = sorted(set(range(1000)) - set(inside))
     lay_out(tmp_path / "imagenet-o", inside[::40])
     known = sorted([*inside[::50], *outside[:3]])  # images of other classes do not count
-    lay_out(tmp_path / "val", known, first=500)  # other images: equal ones would be told apart by rounding alone
+    lay_out(tmp_path / "val", known, first=500)  # different images, because equal ones would differ by rounding only
     principal(
         model, "--suite", "ood", "--ood", tmp_path / "imagenet-o", "--data", tmp_path / "val", "--out", tmp_path / "out"
     )
@@ -107,14 +107,14 @@ def test_the_published_corruptions(model, tmp_path):
 
 
 def test_folders_that_are_not_what_they_should_be(model, trained, tmp_path):
-    lay_out(tmp_path / "imagenet-a", [0, 6])  # 0 is no class of ImageNet-A
+    lay_out(tmp_path / "imagenet-a", [0, 6])  # 0 is not a class of ImageNet-A
     ood = ["--suite", "ood", "--ood", tmp_path, "--out", tmp_path / "out"]
-    assert "'n01440764', which is no class of imagenet-a" in principal(model, *ood, code=1)
-    assert "for models of ImageNet's 1000" in principal(trained, *ood, code=1)
+    assert "'n01440764', which is not a class of imagenet-a" in principal(model, *ood, code=1)
+    assert "for models with ImageNet's 1000 classes" in principal(trained, *ood, code=1)
     (tmp_path / "imagenet-a").rename(tmp_path / "old")
     assert "holds none of imagenet-a" in principal(model, *ood, code=1)
     lay_out(tmp_path / "imagenet-a" / "train", [6])
-    assert "expected the class folders of imagenet-a themselves" in principal(model, *ood, code=1)
+    assert "expected the class folders of imagenet-a" in principal(model, *ood, code=1)
     (tmp_path / "imagenet-r").mkdir()
     (tmp_path / "imagenet-a" / "train").rename(tmp_path / "moved")
     assert "neither parquet nor images" in principal(model, *ood, code=1)

@@ -1,4 +1,4 @@
-"""From outcomes to numbers: mCE, AUPR, intervals; and each check for masked gradients with a case that fails it."""
+"""mCE, AUPR and intervals from outcomes; for each check for masked gradients, a case that fails it."""
 
 from types import SimpleNamespace
 
@@ -18,7 +18,7 @@ N = 100_000  # so that shares of images are exact to five digits
 
 
 def result(right, **told):
-    """A case whose images were right or wrong as the list says."""
+    """Result of a case with these correct (True) and wrong answers."""
     right = np.asarray(right, dtype=bool)
     n = len(right)
     columns = {
@@ -39,7 +39,7 @@ def attacked(case, right, eps=1 / 255, **told):
 
 
 def summarise(model, results, classes=1000):
-    """What all suites of images make of these results."""
+    """Records of all image suites for these results."""
     subject = SimpleNamespace(name=model, view=SimpleNamespace(num_classes=classes))
     return [each for suite in KIND.suites.values() for each in suite.summarise(subject, results)]
 
@@ -59,13 +59,13 @@ def test_alexnet_has_an_mce_of_one():
     assert one(records, metric="mce")["value"] == pytest.approx(1, abs=2e-5)
     assert one(records, metric="relative_mce")["value"] == pytest.approx(1, abs=2e-4)
     assert one(records, metric="ce", case="fog")["value"] == pytest.approx(1, abs=2e-5)
-    assert not [r for r in summarise("alexnet", results[:-1]) if r["metric"] in ("mce", "ce")]  # one is missing
-    assert not [r for r in summarise("alexnet", results, classes=10) if r["metric"] in ("mce", "ce")]  # another task
+    assert not [r for r in summarise("alexnet", results[:-1]) if r["metric"] in ("mce", "ce")]  # one case is missing
+    assert not [r for r in summarise("alexnet", results, classes=10) if r["metric"] in ("mce", "ce")]  # not ImageNet
 
 
 def test_what_was_measured_otherwise_is_another_mce():
-    """Frost of other textures and other images of the same name stand apart; the published set has clean images of its
-    own name."""
+    """Different frost textures and different data are separate groups; published corruptions have a clean set with
+    another name."""
     every = [(name, severity) for name in CORRUPTIONS for severity in SEVERITIES]
 
     def measured(wrong, **more):
@@ -114,7 +114,7 @@ def test_aupr_takes_imagenet_o_for_positive():
 
 
 def test_wilsons_interval():
-    """Of 5 in 10: (0.2366, 0.7634); it stays inside [0, 1] where a normal one does not."""
+    """For 5 in 10: (0.2366, 0.7634); unlike the normal interval, it stays within [0, 1]."""
     assert interval(5, 10) == pytest.approx((0.2366, 0.7634), abs=1e-4)
     assert interval(0, 10)[0] == 0
     assert 0 < interval(0, 10)[1] < 0.35
@@ -155,7 +155,7 @@ def test_accuracy_that_grows_with_the_budget_or_the_steps_is_reported():
     falling = [attacked("pgd", share(wrong, 100), steps=steps) for steps, wrong in ((10, 0.5), (100, 0.6))]
     assert told(falling) == [(True, "pgd (pixel, own gradients): top-1 as the steps grow: 50.0 → 40.0")]
     assert told([growing[0], attacked("pgd", share(0.1, 50), eps=2 / 255, steps=20)]) == []  # other images
-    for each in growing:  # away from a wrong answer may well be towards the right one
+    for each in growing:  # moving away from a wrong answer can lead to the correct one
         each.description["protocol"] = "authors"
     assert told(growing) == []
 
@@ -165,7 +165,7 @@ def test_zero_gradients_and_autoattacks_flags_are_reported():
     assert [passed for passed, _ in told([good])] == [True, True]
     bad = result([True] * 4, suite="attacks", case="gradients", protocol="pixel", size=0.0, flags=["it is random"])
     assert told([bad]) == [
-        (False, "4 of 4 images have a gradient of zero, or none"), (False, "AutoAttack's own checks: it is random")
+        (False, "4 of 4 images have a gradient that is zero or NaN"), (False, "AutoAttack's own checks: it is random")
     ]  # fmt: skip
     broken = result([True] * 4, suite="attacks", case="gradients", protocol="pixel", size=float("nan"))
     assert not told([broken])[0][0]

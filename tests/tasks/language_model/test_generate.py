@@ -1,4 +1,4 @@
-"""`principal generate` as typed."""
+"""`principal generate` on the command line."""
 
 import io
 import os
@@ -22,7 +22,7 @@ def test_generate_goes_on_from_a_prompt(language):
 
 
 def test_generate_streams(language):
-    """A pipe holds a few words at a time; were they kept until a buffer is full, it would be thousands of bytes."""
+    """Words arrive in a pipe one by one; with a full output buffer, thousands of bytes would arrive at once."""
     words = ("generate", language, "A mill", "--tokens", "20000")
     command = [sys.executable, "-W", "ignore", "-m", "principal_attention", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"OMP_NUM_THREADS": "1"}) as process:
@@ -39,7 +39,7 @@ def test_the_lines_of_a_prompt_are_read_as_lines(language):
             done = principal("generate", language, prompt, "--tokens", 40, "--seed", seed)
             assert done.output.startswith(prompt)
             added[prompt, seed] = done.output.removeprefix(prompt)
-    assert len(set(added.values())) > 5  # the model is asked to go on from other tokens
+    assert len(set(added.values())) > 5  # continuations differ
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_the_lines_of_a_prompt_are_read_as_lines(language):
         (("/nowhere", "A"), "expected timm:NAME@weights, hf:FOLDER or the folder of a finished run"),
         (
             ("hf:/nowhere", "A"),
-            "there is no folder /nowhere; expected that of a finished run, with a language model",
+            "there is no folder /nowhere; expected the folder of a finished run with a language model",
         ),
         (("{half}", "A"), "has not finished; use its newest checkpoint with --checkpoint last, or continue"),
     ],
@@ -69,7 +69,8 @@ def test_generate_answers_mistakes_with_a_sentence(language, classifier, tmp_pat
 
 def test_words_that_the_model_does_not_know_are_told(language):
     done = principal("generate", language, "A mill zzz qqq", "--tokens", 3)
-    assert (done.exit_code, done.stderr) == (0, "principal generate: 2 of the prompt's 4 words are not known to it\n")
+    told = "principal generate: 2 of the prompt's 4 words are not in the vocabulary\n"
+    assert (done.exit_code, done.stderr) == (0, told)
     assert principal("generate", language, "A mill", "--tokens", 3).stderr == ""
 
 
@@ -77,4 +78,4 @@ def test_another_models_vocabulary_is_refused(language, tmp_path):
     shutil.copytree(language, tmp_path / "model")
     count_words([" ".join(map(str, range(500)))]).save(str(tmp_path / "model" / "tokenizer.json"))
     done = principal("generate", tmp_path / "model", "1 2")
-    assert (done.exit_code, "expected the tokenizer.json it was trained with" in done.output) == (1, True)
+    assert (done.exit_code, "expected the tokenizer.json that the model was trained with" in done.output) == (1, True)

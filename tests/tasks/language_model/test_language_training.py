@@ -1,4 +1,4 @@
-"""Language models through the same engine and the same command as images."""
+"""Training of language models."""
 
 import datasets
 import pytest
@@ -21,7 +21,7 @@ from small_texts import PARAGRAPH, QUICK_LANGUAGE, write_classes, write_letters,
 
 
 def test_a_small_model_learns_a_paragraph_by_heart_and_recites_it(quick, tmp_path):
-    """With 10,000 parameters, from the first words on, greedily, from its cache."""
+    """A model with 10,000 parameters reproduces its training text greedily, with a cache."""
     data = tmp_path / "data"
     data.mkdir()
     for split, copies in (("train", 40), ("validation", 3)):
@@ -149,7 +149,7 @@ def test_the_load_of_the_experts_is_logged(learn, tmp_path):
 
 
 def test_the_balance_of_the_experts_is_part_of_the_loss(lines, learn, classes, tmp_path):
-    """Of both tasks: what it pulls at is the router, whichever experts are chosen."""
+    """For both tasks: the load-balancing loss has a gradient at the router."""
     more = ("model.options.experts=4", "schedule.epochs=1", "schedule.warmup_epochs=0", "model.options.dropout=0")
     routers = {}
     for balance in (0.0, 5.0):
@@ -168,7 +168,7 @@ def test_the_balance_of_the_experts_is_part_of_the_loss(lines, learn, classes, t
 
 
 def test_what_experts_counted_is_not_saved_with_the_model(learn, tmp_path):
-    """Averaged weights average the counters too, which were never set back."""
+    """Averaged weights include averaged counters, which are not reset."""
     how = ("schedule.epochs=1", "schedule.warmup_epochs=0", "training.ema=0.5")
     learn(tmp_path, *how, recipe="wikitext_small/smoe")
     model, _ = read_language_model(tmp_path)
@@ -216,7 +216,7 @@ def test_other_texts_are_refused_on_resuming_a_language_model(quick, tmp_path, s
     file = str(data / f"{split}.parquet")
     lines = datasets.Dataset.from_parquet(file, cache_dir=str(tmp_path / "cache"))["text"]
     datasets.Dataset.from_dict({"text": change(list(lines))}).to_parquet(file)
-    with pytest.raises(InputError, match="are not those that the run in"):
+    with pytest.raises(InputError, match="differ from those that the run in"):
         quick(run, f"data.source={data}", resume=True, **how)
 
 
@@ -241,14 +241,14 @@ def test_other_texts_are_refused_on_resuming_a_language_model(quick, tmp_path, s
             ("optimizer.lr=1e38",),
             "optimizer.lr is '1e38'; expected less than",
         ),
-        ("wikitext_small/symlm", ("training.smoothing=0.1",), "training.smoothing is for classifiers"),
+        ("wikitext_small/symlm", ("training.smoothing=0.1",), "training.smoothing is 0.1; expected 0"),
         (
             "wikitext_small/symlm",
             ("schedule.warmup_epochs=5", "schedule.steps=3", "training.batch_size=2"),
             "the warm-up has",
         ),
         ("text/sst2", ("init_from=null",), "expected either model"),
-        ("text/sst2", ("init_from=hf:/nowhere", "mark=true"), "mark and data.split are for our own"),
+        ("text/sst2", ("init_from=hf:/nowhere", "mark=true"), "mark and data.split are options for language models"),
     ],
 )
 def test_mistakes_are_answered_before_training(quick, lines, tmp_path, recipe, overrides, said):

@@ -22,8 +22,7 @@ def model():
 
 
 def by_definition(model, tokens, stride):
-    """One window at a time, all log-probabilities of each, as the paper's evaluation goes: the first window counts
-    every position, each later one its last `stride`."""
+    """Reference with one window at a time: the first window counts every position, each later one its last `stride`."""
     inputs, targets, losses = tokens[:-1], tokens[1:], []
     end = min(CONTEXT, len(inputs))
     with torch.no_grad():

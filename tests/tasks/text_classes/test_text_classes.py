@@ -1,4 +1,4 @@
-"""Classifiers of texts through the same engine: from our own language models, and from encoders of transformers."""
+"""Text classifiers from our language models and from transformers' encoders."""
 
 import json
 from itertools import product
@@ -28,7 +28,7 @@ def test_a_language_model_becomes_a_classifier(learn, quick, classes, tmp_path):
             folder, f"data.source={classes}", f"init_from={tmp_path / 'language'}", f"mark={mark}",
             "schedule.epochs=12", "optimizer.lr=1e-2", "training.batch_size=8", recipe="text/rpc_sst2", base=(),
         )  # fmt: skip
-        assert done.metrics["top1"] > 0.8  # a guess is half; the word that decides is one of eight
+        assert done.metrics["top1"] > 0.8  # chance level is 0.5; one of eight words determines the class
         found = {(e["case"], e["metric"]): e["value"] for e in read_jsonl(folder / "records.jsonl")}
         assert set(found) == {(c, m) for c in ("train", "validation", "test") for m in ("top1", "loss")}
         model, _, reading = read_classifier(folder)
@@ -37,7 +37,7 @@ def test_a_language_model_becomes_a_classifier(learn, quick, classes, tmp_path):
 
 
 def test_the_papers_third_model_learns_five_classes(learn, quick, tmp_path):
-    """The recipes for SST-5: learned positions, a mark after the last word, RPC-Attention while fine-tuning."""
+    """As in the recipes for SST-5: learned positions, a mark after the last word, RPC-Attention during fine-tuning."""
     learn(tmp_path / "language", "schedule.epochs=1", "schedule.warmup_epochs=0", recipe="wikitext_small/gpt")
     data = tmp_path / "data"
     data.mkdir()
@@ -56,7 +56,7 @@ def test_the_papers_third_model_learns_five_classes(learn, quick, tmp_path):
 
 
 def test_texts_in_ordinary_spelling_are_brought_into_wikitexts(learn, classes, tmp_path):
-    """With data.split, as in the recipes of IMDB."""
+    """With data.split, as in the recipes for IMDB."""
     learn(tmp_path / "language", "schedule.epochs=1", "schedule.warmup_epochs=0")
     how = [f"init_from={tmp_path / 'language'}", f"data.source={classes}"]
     found = {}
@@ -82,7 +82,7 @@ def test_other_texts_are_refused_on_resuming(quick, learn, tmp_path):
     quick(tmp_path / "run", *words, stop_after=3, recipe="text/sst2", base=())
     rows = datasets.Dataset.from_parquet(str(data / "train.parquet"), cache_dir=str(tmp_path / "cache")).to_dict()
     datasets.Dataset.from_dict(rows | {"label": [1 - x for x in rows["label"]]}).to_parquet(data / "train.parquet")
-    with pytest.raises(InputError, match="are not those that the run in"):
+    with pytest.raises(InputError, match="differ from those that the run in"):
         quick(tmp_path / "run", *words, resume=True, recipe="text/sst2", base=())
 
 
@@ -183,7 +183,7 @@ def test_half_precision_learns_as_well(learn, quick, classes, tmp_path, recipe):
 
 @pytest.fixture
 def bert(tmp_path, lines):
-    """A tiny BERT with a vocabulary of its own, as `hf:` finds it."""
+    """Folder of a tiny BERT with its tokenizer, for `hf:`."""
     from transformers import BertConfig, BertModel, BertTokenizerFast
 
     folder = tmp_path / "bert"
@@ -222,7 +222,7 @@ def test_an_encoder_of_transformers_through_the_same_recipe(quick, classes, bert
 
 
 def test_queries_that_nobody_asks_do_not_stop_two_processes(principal, classes, bert, tmp_path):
-    """With the symmetric form the encoder's query weights get no gradient, which the second step would wait for."""
+    """In the symmetric form the query weights have no gradient, for which a second process would wait."""
     how = (f"data.source={classes}", f"init_from=hf:{bert}", "data.length=16", "schedule.epochs=1", "data.limit=32")
     rpc = ("robustify.preset=cleaned", "robustify.form=symmetric", "robustify.layers=all", "training.batch_size=8")
     done = principal("train", "text/encoder", *how, *rpc, "--out", tmp_path / "run", processes=2, threads=1)
@@ -238,7 +238,7 @@ def test_transformers_is_quiet(principal, classes, bert, tmp_path):
 
 
 def test_only_what_is_read_of_a_language_model_learns(learn, classes, tmp_path):
-    """The head tells words, which nobody asks for: processes would wait for its gradient."""
+    """The unused word head has no gradient, for which other processes would wait."""
     learn(tmp_path, "schedule.epochs=1", "schedule.warmup_epochs=0")
     task = TextTask(read_recipe("text/sst2", [f"init_from={tmp_path}", f"data.source={classes}"]))
     task.loss(task.model, next(task.batches(range(1), Place(0, 1))), 0).backward()
@@ -268,7 +268,10 @@ def test_labels_are_those_of_the_training_texts(quick, learn, tmp_path, train, v
 def test_data_with_a_single_class_or_without_a_row_are_refused(quick, learn, tmp_path):
     learn(tmp_path / "language", "schedule.epochs=1", "schedule.warmup_epochs=0")
     how = (f"data.source={tmp_path}", f"init_from={tmp_path / 'language'}")
-    for counts, said in (((40, 5), "have one class; expected two"), ((40, 0), "the split validation of .* is empty")):
+    for counts, said in (
+        ((40, 5), "have one class; expected at least two"),
+        ((40, 0), "the split validation of .* is empty"),
+    ):
         for split, count in zip(("train", "validation"), counts, strict=True):
             features = datasets.Features({"sentence": datasets.Value("string"), "label": datasets.Value("int64")})
             rows = datasets.Dataset.from_dict({"sentence": ["a mill"] * count, "label": [0] * count}, features)

@@ -1,4 +1,4 @@
-"""Classes of images: transformers of timm, transformers and this package that tell what an image shows."""
+"""Image classification with models of timm, transformers and this package."""
 
 from .kind import KIND
 

@@ -1,4 +1,4 @@
-"""Images, as they are shown to a model whose heads are looked at."""
+"""Images for `principal analyze`."""
 
 from collections.abc import Iterator, Sequence
 

@@ -1,4 +1,4 @@
-"""What can be measured of a model of images: each case says what it makes of a batch."""
+"""Cases of the image suites: clean, corrupted and attacked images."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from .examples import ImageBatch
 from .protocols import AttackProtocol, attack_batch
 from .subject import ImageSubject
 
-AUTOATTACK = 100 * 3 + 900 * 3 + 900 * 3 + 5000
+AUTOATTACK = 100 * 3 + 900 * 3 + 900 * 3 + 5000  # forward passes per image, at most
 
 
 @torch.inference_mode()
@@ -44,7 +44,7 @@ def corruption_cases(
 
 
 def published_corruption_case(name: str, severity: int, n: int) -> Case:
-    """On images that are corrupted already."""
+    """Case of published images, which are already corrupted."""
     return Case("corruptions", name, n, _clean, {"severity": severity, "source": "published"})
 
 

@@ -1,4 +1,4 @@
-"""The demo's work: a small transformer of digits, trained, then corrupted and attacked on held-out digits."""
+"""Jobs of the demo: train a small vision transformer on digits, then corrupt and attack held-out digits."""
 
 import json
 from datetime import date
@@ -23,15 +23,19 @@ from .training import ImageTask
 
 MODELS = {"SymViT": "digits/symvit", "RPC-SymViT": "digits/rpc_symvit"}
 BASELINE, OURS = MODELS
-SIGMA, EPS, STEPS = 0.25, 0.1, 20  # of the grey range; ours, so that the baseline neither holds nor collapses
-CASES = {  # case: suite, how the page and the table call it
+SIGMA, EPS, STEPS = (
+    0.25,
+    0.1,
+    20,
+)  # SIGMA and EPS: shares of the grey range; ours, chosen so that the baseline's accuracy falls, but not to zero
+CASES = {  # case: suite, name on the page and in the table
     "validation": ("clean", "clean"),
     "gaussian_noise": ("corruptions", f"noise σ {SIGMA}"),
     "fgsm": ("attacks", f"FGSM ε {EPS}"),
     "pgd": ("attacks", f"PGD ε {EPS}"),
 }
 SHOWN = 10  # images on the page
-SAMPLES = "samples.json"  # in a model's folder, written last
+SAMPLES = "samples.json"  # file in a model's folder, written last
 
 
 def demo_recipe(name: str, seed: int) -> ImageRecipe:
@@ -52,11 +56,11 @@ def steps_done(folder: Path) -> int:
 
 
 def run_job(name: str, seed: int, folder: Path) -> None:
-    """One model of one seed: train it unless that was done, then corrupt and attack what it is tested on."""
+    """Train one model with one seed, unless done before, then corrupt and attack its evaluation images."""
     recipe = demo_recipe(name, seed)
     if (folder / SAMPLES).exists():
         if read_recipe(folder) != recipe:
-            raise InputError(f"{folder} holds another version's run: remove it, or choose another --out")
+            raise InputError(f"{folder} holds a run of another version of the demo: remove it, or choose another --out")
         return
     silent = Progress(console=Console(file=StringIO()))
     train(recipe, folder, resume=(folder / RECIPE).exists(), progress=silent, tensorboard=False)

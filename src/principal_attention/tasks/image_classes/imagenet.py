@@ -1,10 +1,10 @@
-"""ImageNet's classes, and those of the sets made from it."""
+"""Classes of ImageNet and of ImageNet-A, -R and -O."""
 
 from functools import lru_cache
 
 from timm.data import ImageNetInfo
 
-# the 200 classes of each set, by their numbers among ImageNet's 1000
+# the 200 classes of each set, as numbers of ImageNet classes
 SUBSETS = {
     "imagenet-a": (
         6, 11, 13, 15, 17, 22, 23, 27, 30, 37, 39, 42, 47, 50, 57, 70, 71, 76, 79, 89, 90, 94, 96, 97, 99, 105,
@@ -47,5 +47,5 @@ SUBSETS = {
 
 @lru_cache(maxsize=1)
 def wnids() -> list[str]:
-    """ImageNet-1K's classes in order."""
+    """WordNet ids of the ImageNet-1K classes, in order."""
     return ImageNetInfo().label_names()  # type: ignore[no-any-return]

@@ -1,9 +1,9 @@
-"""How an attack is made and judged. Numbers of different protocols cannot be compared, so each says its own.
+"""Protocols of attacks. Numbers of different protocols cannot be compared, so every record names its protocol.
 
-pixel     images in [0, 1] with the normaliser inside the model, true labels, clipped to valid images; an image that is
-          wrong before counts as wrong, since an attacker may leave it alone.
-authors   as the paper's authors measured: the budget is in normalised units, nothing is clipped, the labels to get away
-          from are the model's own, and PGD makes steps of 0.15·ε. ε = 6/255 there is about 1.35/255 in pixels.
+pixel     Images in [0, 1], normalisation inside the model, true labels, attacked images clipped to [0, 1]. An image
+          that is misclassified before the attack counts as wrong and is not attacked.
+authors   The protocol of the paper's authors: the budget is in normalised units (ε = 6/255 is about 1.35/255 in
+          pixels), nothing is clipped, attacks move away from the model's own predictions, PGD takes steps of 0.15·ε.
 """
 
 import math
@@ -26,11 +26,11 @@ GRADIENTS = ("own", *surrogate.KINDS, "transfer")
 @dataclass(frozen=True)
 class AttackProtocol:
     name: str
-    eps: tuple[float, ...]  # of ℓ∞ attacks, if none are given
-    fixed: dict[str, dict[str, Any]] = field(default_factory=dict)  # by attack
+    eps: tuple[float, ...]  # default budgets of ℓ∞ attacks
+    fixed: dict[str, dict[str, Any]] = field(default_factory=dict)  # options fixed by the protocol: attack -> options
 
     def budgets(self, name: str, given: Mapping[str, tuple[float, ...]]) -> tuple[float, ...]:
-        """Those given for the attack's norm, else the protocol's, else the attack's own."""
+        """Budgets of an attack: those given for its norm, else the protocol's, else the attack's default."""
         fixed = self.fixed.get(name, {}).get("eps")
         norm, own = ATTACKS[name].norm, ATTACKS[name].eps
         return given.get(norm) or ((fixed,) if fixed else self.eps if norm == "linf" else (own,))
@@ -47,7 +47,7 @@ PROTOCOLS = {
 
 
 class Surrogate(nn.Module):
-    """The model's own answers, with the gradient it would have under `surrogate_gradients`."""
+    """The model with its own outputs and the gradients of `surrogate_gradients`."""
 
     def __init__(self, model: nn.Module, kind: str):
         super().__init__()
@@ -59,7 +59,7 @@ class Surrogate(nn.Module):
             return self.model(images)  # type: ignore[no-any-return]
         with surrogate.surrogate_gradients(self.kind):
             guess: Tensor = self.model(images)
-        if self.kind == "straight":  # only the backward is another
+        if self.kind == "straight":  # `straight` changes the backward pass only
             return guess
         with torch.no_grad():
             truth = self.model(images)
@@ -77,12 +77,12 @@ def attack_batch(
     source: ImageSubject | None,
     **options: Any,
 ) -> tuple[Tensor, Tensor]:
-    """The model's logits on the attacked images, and how far each image was moved in the attack's norm."""
+    """The model's logits on the attacked images, and the norm of each image's perturbation."""
     options = {key: x for key, x in {**options, **protocol.fixed.get(name, {})}.items() if key != "eps"}
     if ATTACKS[name].steps is None:
         options.pop("steps", None)
     if gradients == "transfer" and source is None:
-        raise InputError("an attack by transfer needs the model it is made on: name it with --source")
+        raise InputError("transferred attacks need a source model: name it with --source")
     maker = source if source is not None and gradients == "transfer" else subject
     if protocol.name == "authors":
         model, judge = maker.network, subject.network
@@ -90,7 +90,7 @@ def attack_batch(
         with torch.inference_mode():
             labels = judge(images).argmax(-1).clone()
         bounds = (-math.inf, math.inf)
-        if name == "cw":  # theirs cuts normalised images to [0, 1] before it begins
+        if name == "cw":  # the authors' code clips the normalised images to [0, 1] before cw
             images, bounds = images.clamp(0, 1), (0.0, 1.0)
         chosen = torch.arange(len(labels))
     else:
@@ -110,7 +110,7 @@ def attack_batch(
 
 
 def budget(eps: float) -> str:
-    """1/255 rather than 0.00392157, and 0.25/255; budgets in other norms are as they are."""
+    """A budget as text: multiples of 0.25/255 as fractions (1/255, not 0.00392157), others as decimals."""
     quarters = eps * 255 * 4
     if abs(quarters - round(quarters)) > 1e-6 or not 1 <= round(quarters) < 256 or (quarters % 4 and quarters > 16):
         return f"{eps:g}"
@@ -118,7 +118,7 @@ def budget(eps: float) -> str:
 
 
 def in_words(each: Mapping[str, Any]) -> str:
-    """What pins the record of an attack down."""
+    """The setting of an attack's record as text."""
     norm = {"linf": "", "l2": " (ℓ2)", "l1": " (ℓ1)"}[each["norm"]]
     words = [f"ε = {budget(each['eps'])}{norm}"]
     if "steps" in each:

@@ -1,4 +1,4 @@
-"""From what was found of every image to records and rows: accuracies with their intervals, mCE, AUPR."""
+"""Records and tables from the outcomes of all images: accuracies with intervals, mCE, AUPR."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,17 +22,17 @@ ALEXNET = {
     "pixelate": 0.717840, "jpeg_compression": 0.606500,
 }  # fmt: skip
 ALEXNET_CLEAN = 1 - 0.56522
-SAME = ("n", "data", "data_id", "seed", "source")  # what corruptions of one table have in common
-MADE_BY = ("gradients", "source", "source_weights")  # what tells attacks apart that differ in their gradients alone
+SAME = ("n", "data", "data_id", "seed", "source")  # keys that the corruptions of one table share
+MADE_BY = ("gradients", "source", "source_weights")  # keys in which attacks with different gradients differ
 
 
 def accuracy_records(model: str, result: Result) -> list[Record]:
-    """Top-1 with its interval, and top-5."""
+    """Records of top-1 with its interval, and of top-5."""
     return [top1(model, result), of_result(model, result, "top5", float((result.columns["rank"] < 5).mean()))]
 
 
 def attack_records(model: str, results: Sequence[Result]) -> list[Record]:
-    """Accuracy under each attack, the median size of a change that broke an answer, and the worst over gradients."""
+    """Records of each attack's accuracy and median norm of successful perturbations, and the worst over gradients."""
     made = []
     for result in results:
         sizes = result.columns["size"]
@@ -47,7 +47,7 @@ def attack_records(model: str, results: Sequence[Result]) -> list[Record]:
 
 
 def _worst(model: str, results: Sequence[Result]) -> list[Record]:
-    """An image counts as right only if it survives every source of gradients that was tried."""
+    """Records `worst`: an image counts as correct only if it survives the attacks with all sources of gradients."""
     groups: dict[tuple[Any, ...], list[Result]] = {}
     for result in results:
         if result.description.get("gradients"):
@@ -65,7 +65,10 @@ def _worst(model: str, results: Sequence[Result]) -> list[Record]:
 
 
 def corruption_errors(model: str, records: Sequence[Record]) -> list[Record]:
-    """mCE as it is defined: fifteen kinds, five severities, each kind's error over AlexNet's. In fractions."""
+    """Records of CE, mCE and relative mCE as fractions, if all kinds and severities were measured.
+
+    CE is the error over the five severities, divided by AlexNet's; mCE is the mean CE of the fifteen kinds.
+    """
     made = []
     for told, cases in corruption_groups(records):
         if set(cases) < {(name, severity) for name in CORRUPTIONS for severity in SEVERITIES}:
@@ -75,7 +78,7 @@ def corruption_errors(model: str, records: Sequence[Record]) -> list[Record]:
         made += [record(model, "corruptions", name, "ce", value, **told) for name, value in ce.items()]
         made.append(record(model, "corruptions", "mean", "mce", float(np.mean(list(ce.values()))), **told))
         clean = [each for each in records if each["suite"] == "clean" and each["metric"] == "top1"]
-        if told["source"] != "published":  # its clean images are another set: the largest that was measured
+        if told["source"] != "published":  # with published corruptions, the largest clean set is used
             clean = [each for each in clean if all(each.get(key) == told[key] for key in ("n", "data", "data_id"))]
         if clean:
             base = 1 - max(clean, key=lambda each: each["n"])["value"]
@@ -85,7 +88,7 @@ def corruption_errors(model: str, records: Sequence[Record]) -> list[Record]:
 
 
 def aupr(model: str, results: Sequence[Result]) -> list[Record]:
-    """How well −confidence tells ImageNet-O (positive) from ImageNet: the average precision."""
+    """Average precision of −confidence in detecting ImageNet-O (positives) among ImageNet images (negatives)."""
     made = []
     for positive in results:
         for negative in results:
@@ -109,7 +112,7 @@ def aupr_rows(records: Sequence[Record]) -> Rows:
 
 
 def corruption_groups(records: Sequence[Record]) -> list[tuple[dict[str, Any], dict[tuple[str, int], float]]]:
-    """Top-1 by kind and severity, for each set of images, seed and source; frost for each of its textures."""
+    """Top-1 by kind and severity, one group per set of images, seed, source and frost texture."""
     shared: dict[tuple[Any, ...], dict[tuple[str, int], float]] = {}
     frost: dict[tuple[Any, ...], dict[str | None, dict[tuple[str, int], float]]] = {}
     for each in records:
@@ -127,7 +130,7 @@ def corruption_groups(records: Sequence[Record]) -> list[tuple[dict[str, Any], d
 
 
 def corruption_tables(records: Sequence[Record]) -> list[tuple[str, Rows]]:
-    """A row a kind, a column a severity; then their mean, and CE and mCE where they are defined."""
+    """Tables with one row per kind and one column per severity; then the mean, and CE and mCE if defined."""
     tables = []
     for told, found in corruption_groups(records):
         severities = sorted({severity for _, severity in found})

@@ -1,4 +1,4 @@
-"""Language models: the next token of a text."""
+"""Language modelling: prediction of the next token."""
 
 from .kind import KIND
 

@@ -1,4 +1,4 @@
-"""`principal generate`: a language model continues a prompt, word by word."""
+"""`principal generate`: continue a prompt with a language model."""
 
 from typing import Annotated
 
@@ -29,11 +29,11 @@ def generate(
     greedy: Annotated[bool, typer.Option("--greedy", help="Always take the most probable word.")] = False,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of sampling.")] = 0,
     cache: Annotated[
-        bool, typer.Option("--cache/--no-cache", help="Keep keys and values of earlier words; same words, faster.")
+        bool, typer.Option("--cache/--no-cache", help="Cache keys and values of earlier words: faster, same output.")
     ] = True,
     unknown_words: Annotated[
         bool,
-        typer.Option("--unknown-words", help="Let the model also print <unk>, its mark of an unknown word."),
+        typer.Option("--unknown-words", help="Also allow the token of unknown words, <unk>."),
     ] = False,
     robustify: Annotated[str | None, typer.Option(metavar="KEY=VALUE,…", help=ROBUSTIFY_HELP)] = None,
     checkpoint: Annotated[str | None, typer.Option(metavar="last", help=CHECKPOINT_HELP)] = None,
@@ -51,7 +51,7 @@ def generate(
         raise InputError("--greedy takes the most probable word; drop it, or drop --temperature and --top-p")
     heat = 0.0 if greedy else 1.0 if temperature is None else temperature
     share = 0.9 if top_p is None else top_p
-    decode.Sampling(heat, share, seed)  # checks the ranges before anything is opened
+    decode.Sampling(heat, share, seed)  # checks the ranges before loading the model
     if not prompt.strip():
         raise InputError(f"the prompt is {prompt!r}; expected at least one word")
     try:
@@ -67,7 +67,9 @@ def generate(
     never = () if unknown_words or number is None else (number,)
     sampling = decode.Sampling(heat, share, seed, never)
     if unknown := sum(token == number for token in given):
-        typer.echo(f"principal generate: {unknown} of the prompt's {len(given)} words are not known to it", err=True)
+        typer.echo(
+            f"principal generate: {unknown} of the prompt's {len(given)} words are not in the vocabulary", err=True
+        )
     typer.echo(prompt, nl=False)
     for piece in decode.stream(tokenizer, given, decode.generate(model, given, tokens, sampling, cached=cache)):
         typer.echo(piece, nl=False)

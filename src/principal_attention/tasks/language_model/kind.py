@@ -1,4 +1,4 @@
-"""What language models offer to the engines and the command line."""
+"""The kind `language`: language models."""
 
 from collections.abc import Callable, Mapping
 from functools import cached_property

@@ -1,7 +1,8 @@
-"""−log p of every token of a text, under a protocol that says how much of the text before it the model sees.
+"""−log p of every token of a text. The protocol (`Windows`) defines how much preceding text the model sees.
 
-The paper's is a window that slides by one token: its first place counts all positions, then each only the last, so
-every token has as much before it as the model's context holds. A larger stride is cheaper, and another protocol.
+In the paper's protocol a window moves by one token. The first window counts all its positions, each later window only
+its last, so every token after the first window is predicted from a full context. A larger stride is cheaper; its
+numbers belong to another protocol.
 """
 
 import math
@@ -15,14 +16,14 @@ from ...errors import InputError
 from ...language.model import LanguageModel
 
 KINDS = ("sliding", "segments")
-ROWS = 1024  # whose probabilities of the whole vocabulary are in memory at once
+ROWS = 1024  # positions whose probabilities over the vocabulary are in memory at once
 
 
 @dataclass(frozen=True)
 class Windows:
-    """Which tokens the model sees before the one it is asked for.
+    """Windows of `context` tokens in which the model reads a text.
 
-    `sliding` windows move by `stride`; `segments` stand side by side, each read from its beginning.
+    `sliding` windows move by `stride` tokens; `segments` do not overlap.
     """
 
     kind: str = "sliding"
@@ -35,15 +36,15 @@ class Windows:
         if not 1 <= self.stride <= self.context:
             raise InputError(f"the stride is {self.stride}; expected from 1 to the context of {self.context} tokens")
         if self.kind == "segments" and self.stride != 1:
-            raise InputError("segments stand side by side and have no stride")
+            raise InputError(f"the stride is {self.stride}; expected 1, because segments have no stride")
 
     @property
     def name(self) -> str:
-        """Of records: the paper's protocol is `sliding` alone."""
+        """Name of the protocol in records; the paper's is `sliding`."""
         return self.kind if self.stride == 1 else f"{self.kind}, stride {self.stride}"
 
     def start(self, position: int) -> int:
-        """Where the window begins in which a position, the input before the token asked for, is counted."""
+        """First position of the window that counts `position`; the token predicted there is `targets[position]`."""
         if self.kind == "segments":
             return position // self.context * self.context
         if position < self.context:
@@ -51,7 +52,7 @@ class Windows:
         return ((position - self.context) // self.stride + 1) * self.stride
 
     def starting(self, positions: Sequence[int]) -> dict[int, list[int]]:
-        """The positions, by where their window begins."""
+        """Start of each window -> the positions it counts."""
         found: dict[int, list[int]] = {}
         for position in positions:
             found.setdefault(self.start(position), []).append(position)
@@ -63,9 +64,9 @@ def token_losses(
     model: LanguageModel, inputs: Tensor, targets: Tensor, positions: Sequence[int], windows: Windows,
     *, together: int = 32,
 ) -> Tensor:  # fmt: skip
-    """−log p of `targets[i]` after the window of `inputs` up to and with i, for each position i, in float64.
+    """−log p of `targets[i]` given the inputs of its window up to and including i, for each position i, in float64.
 
-    Windows of the same length are computed together, and the vocabulary only where it is asked for.
+    Up to `together` windows of the same length form a batch. Probabilities are computed only at the given positions.
     """
     losses = torch.zeros(len(positions), dtype=torch.float64)
     order = {position: number for number, position in enumerate(positions)}
@@ -85,7 +86,7 @@ def token_losses(
 def _batches(
     windows: dict[int, list[int]], total: int, context: int, together: int
 ) -> Iterator[list[tuple[int, int, list[int]]]]:
-    """(start, length, positions), up to `together` of one length at a time."""
+    """Batches of up to `together` windows (start, length, positions) of the same length."""
     by_length: dict[int, list[tuple[int, int, list[int]]]] = {}
     for start, counted in windows.items():
         length = min(context, total - start)

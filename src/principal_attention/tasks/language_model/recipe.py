@@ -41,5 +41,5 @@ class LanguageRecipe(Recipe):
         if self.init_from is not None and (given.tokenizer != WORDS or given.vocabulary):
             raise ValueError("a pretrained model keeps its vocabulary: drop data.tokenizer and data.vocabulary")
         if given.tokenizer != WORDS and given.vocabulary:
-            raise ValueError("data.vocabulary counts words, and data.tokenizer names a file: drop one")
+            raise ValueError("data.vocabulary is for data.tokenizer=words, and data.tokenizer names a file: drop one")
         return self

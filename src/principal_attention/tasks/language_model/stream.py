@@ -1,4 +1,4 @@
-"""Language models under test, and the tokens of a text, of which each is asked for after those before it."""
+"""Language models under evaluation, and the token stream of a text."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +23,7 @@ from .perplexity import Windows, perplexity, token_losses
 
 
 class LanguageSubject:
-    """A language model and its vocabulary."""
+    """A language model under evaluation, with its tokenizer."""
 
     def __init__(self, model: ModelRef | str, device: torch.device | str = "cpu"):
         ref = ModelRef.of(model)
@@ -40,7 +40,7 @@ class LanguageSubject:
 
 @dataclass(frozen=True)
 class Positions:
-    """A stretch of a text: which of its tokens are asked for."""
+    """A batch of positions at which the next token is predicted."""
 
     number: int
     indices: list[int]
@@ -53,9 +53,9 @@ class Positions:
 
 
 class Stream:
-    """A split as one row of tokens, of which each but the first is asked for after those before it.
+    """The tokens of a split in one sequence; every token except the first is a target.
 
-    `swap` is what of it has words swapped: nothing, "both", inputs and what is asked for, or the "inputs" alone.
+    `swap` names where words are swapped: nowhere (None), in inputs and targets ("both"), or in the "inputs" alone.
     """
 
     def __init__(
@@ -69,15 +69,19 @@ class Stream:
         end = end_of(subject.tokenizer)
         if len(inputs) != len(targets) or not torch.equal(inputs == end, targets == end):  # line by line
             raise InputError(
-                "a swapped word has another number of tokens here, so inputs and targets do not stand side by side; "
-                "--swap inputs is for vocabularies of words: use --swap both"
+                "--swap inputs was given and swapping words changes the number of tokens; it is for word vocabularies: "
+                "use --swap both"
             )
         if len(inputs) < 2:
             raise InputError(f"the split {split.name} has {len(inputs)} tokens; expected at least two")
         self.inputs, self.targets = inputs[:-1].to(subject.device), targets[1:].to(subject.device)
         unknown = unknown_of(subject.tokenizer)
-        self.unknown = -1 if unknown is None else unknown  # no token's number: sub-words know every word
-        self.words = sum(len(line.split()) + 1 for line in lines) - 1  # and the end of each line; not the very first
+        self.unknown = (
+            -1 if unknown is None else unknown
+        )  # -1 is not a token: sub-word vocabularies have no unknown words
+        self.words = (
+            sum(len(line.split()) + 1 for line in lines) - 1
+        )  # ends of lines count as words; the first word is not predicted
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -93,7 +97,7 @@ class Stream:
 
 
 def perplexity_case(stream: Stream, windows: Windows, *, together: int, limit: int | None = None) -> Case:
-    """The losses of the first `limit` tokens, or of all; `together` windows are computed at a time."""
+    """Case of the first `limit` tokens, or of all; `together` windows form a batch."""
     n = min(limit or len(stream), len(stream))
     name = windows.name if n == len(stream) else f"{windows.name}, first {n} tokens"
     pinned: dict[str, Any] = {"protocol": name, "context": windows.context}
@@ -126,7 +130,7 @@ def token_records(model: str, result: Result) -> list[dict[str, Any]]:
 
 
 def token_rows(result: Result, name: Callable[[int], str]) -> Iterator[dict[str, Any]]:
-    """Each token that was asked for, with its log-probability."""
+    """Rows of all target tokens with their log-probabilities."""
     columns = result.columns
     for position, token, loss in zip(columns["index"], columns["token"], columns["loss"], strict=True):
         yield {"position": int(position) + 1, "token": name(int(token)), "log_prob": -float(loss)}

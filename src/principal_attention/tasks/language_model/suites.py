@@ -1,4 +1,4 @@
-"""What is measured of a language model: the perplexity of texts as they are, and with words swapped."""
+"""Suites of language models: perplexity of the original texts, and with words swapped."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,12 +13,12 @@ from ..text_options import Swapping
 if TYPE_CHECKING:
     from ...evaluation.outcomes import Result
 
-CHUNK = 1024  # tokens whose losses are written together
+CHUNK = 1024  # tokens per line of outcomes
 
 
 class WindowOptions(Section):
     protocol: Literal["sliding", "segments"] = Field(
-        "sliding", description="Windows that move by --stride (sliding), or that stand side by side (segments)."
+        "sliding", description="Windows of text: overlapping, moved by --stride (sliding), or adjacent (segments)."
     )
     stride: Count = Field(1, description="Tokens that a sliding window moves by; the paper's is 1.")
     log_probs: bool = Field(False, description="Also write the log-probability of every token.")
@@ -29,9 +29,9 @@ class SwapOptions(WindowOptions, Swapping):
 
 
 class Perplexity(Suite):
-    name, help = "perplexity", "Perplexity of the texts as they are."
+    name, help = "perplexity", "Perplexity of the original texts."
     options: ClassVar[type[Section]] = WindowOptions
-    comparable = False  # neighbouring tokens are no examples of their own
+    comparable = False  # neighbouring tokens are not independent examples
 
     def groups(self, bench: Bench, options: WindowOptions) -> Iterator[Group]:
         from .perplexity import Windows
@@ -61,7 +61,7 @@ class Perplexity(Suite):
         from .stream import token_rows
 
         paths = []
-        for number, result in enumerate(results):  # numbered among all, so that suites do not take each other's names
+        for number, result in enumerate(results):  # numbered over all suites, so that file names are unique
             if result.description["suite"] == self.name:
                 paths.append(folder / f"log-probs-{number}.jsonl")
                 write_jsonl(paths[-1], [result.description, *token_rows(result, subject.word)])
@@ -77,7 +77,7 @@ class SwappedPerplexity(Perplexity):
 
 
 def perplexity_rows(records: Sequence[Record]) -> Rows:
-    """A row a protocol and text."""
+    """Table with one row per text and protocol."""
     rows = [["text", "setting", "tokens", "perplexity", "a word", "unknown", "minutes"]]
     for each in records:
         if each["metric"] != "perplexity":
@@ -88,13 +88,15 @@ def perplexity_rows(records: Sequence[Record]) -> Rows:
             f"{more['word_perplexity']:.2f}" if "word_perplexity" in more else "–",
             f"{100 * more['unknown_share']:.1f}%", f"{each['seconds'] / 60:.1f}",
         ])  # fmt: skip
-    if all(row[4] in (row[3], "–") for row in rows[1:]):  # a vocabulary of words: a token is a word
+    if all(
+        row[4] in (row[3], "–") for row in rows[1:]
+    ):  # word vocabulary: perplexity per word equals perplexity per token
         rows = [row[:4] + row[5:] for row in rows]
     return rows if len(rows) > 1 else []
 
 
 def _protocol(each: Record) -> str:
-    told = str(each["protocol"].partition(", first")[0])  # how many tokens has a column
+    told = str(each["protocol"].partition(", first")[0])  # the number of tokens has its own column
     if "swap" not in each:
         return told
     where = "inputs" if each["swap"] == "inputs" else "inputs and targets"

@@ -1,4 +1,4 @@
-"""The next token as a task of the engine."""
+"""Training task of language modelling."""
 
 import hashlib
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ class LanguageTask(Task):
     def __init__(self, recipe: LanguageRecipe):
         self.recipe, data = recipe, recipe.data
         if recipe.training.smoothing:
-            raise InputError("training.smoothing is for classifiers; language models are trained without")
+            raise InputError(f"training.smoothing is {recipe.training.smoothing:g}; expected 0 for a language model")
         splits = open_splits(data.source, labelled=False, **data.splits)
         train, validation = splits["train"], splits["validation"]
         seed_all("initialisation", recipe.seed)
@@ -51,7 +51,7 @@ class LanguageTask(Task):
         self.context = self.language.config.context
         self.held_name = validation.name
         self.tokens, self.held = (encode_lines(self.tokenizer, split.texts) for split in (train, validation))
-        segments = len(self.tokens) // self.context - 1  # one is left for the epoch's offset
+        segments = len(self.tokens) // self.context - 1  # one segment is left for the offset of an epoch
         if segments < 1:
             raise InputError(
                 f"the training text has {len(self.tokens)} tokens; expected at least two contexts of {self.context}"
@@ -65,7 +65,7 @@ class LanguageTask(Task):
         return (self._batch(step, part, parts) for step, part in shards)
 
     def _batch(self, step: int, part: int, parts: int) -> tuple[Tensor, Tensor]:
-        """Segments that stand side by side; each epoch they begin at another token."""
+        """Inputs and targets of adjacent segments; the offset of the first segment differs in each epoch."""
         offset = words("order", self.recipe.seed, step // self.plan.epoch_steps)[1] % self.context
         starts = [offset + index * self.context for index, _ in self.plan.shard(step, part, parts)]
         rows = torch.stack([self.tokens[start : start + self.context + 1] for start in starts]).long()
@@ -77,7 +77,7 @@ class LanguageTask(Task):
         return model(inputs, targets).mean() + self.language.balance_loss()  # type: ignore[no-any-return]
 
     def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]:
-        """Of whole segments: quick, and above what sliding windows give."""
+        """Perplexity of segments: fast, and higher than with sliding windows."""
         assert isinstance(model, LanguageModel)
         training, device = model.training, accelerator.device
         held = self.held.to(device)
@@ -96,7 +96,7 @@ class LanguageTask(Task):
         return self.language.statistics()
 
     def digest(self) -> str:
-        """The vocabulary counts too: the same numbers must mean the same words."""
+        """Hash of the vocabulary and the tokens."""
         seen = hashlib.sha256(self.tokenizer.to_str().encode())
         for tokens in (self.tokens, self.held):
             seen.update(tokens.numpy().data)
@@ -119,4 +119,4 @@ class LanguageTask(Task):
             write_language_model(partial, model, self.tokenizer)
 
     def headline(self, metrics: dict[str, float]) -> str:
-        return f"perplexity {metrics['perplexity']:.2f} of {self.held_name} (segments)"
+        return f"perplexity {metrics['perplexity']:.2f} on {self.held_name} (segments)"

@@ -1,4 +1,4 @@
-"""Classes of texts: language models of this package, read at their last position, and encoders of transformers."""
+"""Text classification with language models of this package, at their last position, or transformers' encoders."""
 
 from .kind import KIND
 

@@ -1,4 +1,4 @@
-"""Classifiers of texts under test, and the labelled texts they are tested on."""
+"""Text classifiers under evaluation, and their labelled evaluation texts."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ from ..classes import answers
 
 
 class TextSubject:
-    """A classifier of texts."""
+    """A text classifier under evaluation."""
 
     def __init__(self, model: ModelRef | str, device: torch.device | str = "cpu"):
         ref = ModelRef.of(model)
@@ -49,11 +49,11 @@ class TextBatch:
 
 
 class LabelledTexts:
-    """A split in an order of which every beginning is stratified."""
+    """Labelled texts of a split, in an order in which the first N are stratified, for every N."""
 
     def __init__(self, split: Texts, classes: int, names: tuple[str, ...] | None = None):
         assert split.labels is not None
-        self.given = split.labels  # as the data number them, so the same for every model
+        self.given = split.labels  # numbered as in the data, so that the order is the same for every model
         split = split.numbered_as(names)
         assert split.labels is not None
         split.check_labels(classes)

@@ -1,4 +1,4 @@
-"""What text classes offer to the engines and the command line."""
+"""The kind `texts`: text classification."""
 
 from collections.abc import Mapping
 from functools import cached_property

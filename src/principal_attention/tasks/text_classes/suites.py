@@ -1,4 +1,4 @@
-"""What is measured of a text classifier: its answers to texts as they are, and with words swapped."""
+"""Suites of text classifiers: accuracy on the original texts, and with words swapped."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +9,7 @@ from ..text_options import Swapping
 
 
 class CleanTexts(AnswerSuite):
-    name, help = "clean", "Accuracy on the texts as they are."
+    name, help = "clean", "Accuracy on the original texts."
 
     def groups(self, bench: Bench, options: Any) -> Iterator[Group]:
         from .examples import clean_case

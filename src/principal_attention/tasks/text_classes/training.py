@@ -1,4 +1,4 @@
-"""Classes of texts as a task of the engine."""
+"""Training task of text classification."""
 
 import hashlib
 from collections.abc import Iterator
@@ -72,7 +72,7 @@ class TextTask(Task):
         return _metrics(self.last)
 
     def _measure(self, role: str, model: nn.Module, accelerator: Accelerator) -> Accuracy:
-        """Texts of like length together, so that little is padded."""
+        """Accuracy on a split; texts are sorted by length, to save padding."""
         tokens, _ = self.splits[role]
         order = sorted(range(len(tokens)), key=lambda number: len(tokens[number]))
         mine, size = order[accelerator.process_index :: accelerator.num_processes], self.plan.batch_size
@@ -86,7 +86,7 @@ class TextTask(Task):
         return hashlib.sha256(repr((self.splits, self.classifier.labels)).encode()).hexdigest()
 
     def finish(self, model: nn.Module, accelerator: Accelerator) -> list[dict[str, Any]]:
-        """Accuracy on every split there is; on the validation texts it is known already."""
+        """Accuracy on every split; the validation accuracy is that of the last evaluation."""
         assert self.last is not None
         known = {"validation": self.last}
         found = {role: known.get(role) or self._measure(role, model, accelerator) for role in self.splits}
@@ -102,9 +102,9 @@ class TextTask(Task):
         self.classifier.save(folder, model)
 
     def headline(self, metrics: dict[str, float]) -> str:
-        return f"top-1 {metrics['top1']:.2%} of {self.names['validation']}"
+        return f"top-1 {metrics['top1']:.2%} on {self.names['validation']}"
 
 
 def _metrics(found: Accuracy) -> dict[str, float]:
-    """Without top-5, which means nothing of few classes."""
+    """Metrics without top-5, which is not informative for few classes."""
     return {"top1": found.top1, "loss": found.loss}

@@ -1,4 +1,4 @@
-"""The fifteen corruptions of ImageNet-C in torch: on any device, a batch at a time, the same whatever the batch."""
+"""The fifteen corruptions of ImageNet-C in torch, for batches on any device; results do not depend on the batch."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,8 +15,8 @@ from .frost import Textures, made_textures, read_textures
 from .parameters import CORRUPTIONS, strength_of
 
 SEVERITIES = (1, 2, 3, 4, 5)
-SMALLEST = 32
-TOGETHER = 8  # images at a time: more do not fit a processor's cache, and take twice as long
+SMALLEST = 32  # smallest height and width in pixels
+TOGETHER = 8  # images processed at a time; more do not fit into the CPU's cache and take twice as long
 
 _FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     name: getattr(room, name) for room in (noise, blur, weather, digital, jpeg) for name in CORRUPTIONS
@@ -34,10 +34,13 @@ def corrupt(
     seed: int = 0,
     frost: Textures | Path | str | None = None,
 ) -> Tensor:
-    """Images (batch, channels, height, width) in [0, 1], corrupted, in whole levels of 8 bits.
+    """Corrupted images, rounded down to 8-bit levels, from images (batch, channels, height, width) in [0, 1].
 
-    Random numbers depend on the seed, the corruption, the severity and the image's index alone (`indices`, which count
-    from 0 if not given). `frost` is a folder of pictures of ice, as those of ImageNet-C; without it they are made.
+    Args:
+        severity: 1 to 5.
+        indices: indices of the images, which with `seed`, `name` and `severity` determine the random numbers.
+            Default: 0, 1, ….
+        frost: textures of ice or a folder of them, such as those of ImageNet-C. Default: generated textures.
     """
     if name not in CORRUPTIONS:
         raise InputError(f"there is no corruption {name!r}; expected one of {', '.join(CORRUPTIONS)}")
@@ -45,8 +48,8 @@ def corrupt(
         raise InputError(f"the severity is {severity!r}; expected 1, 2, 3, 4 or 5")
     if images.ndim != 4 or images.shape[1] not in (1, 3) or min(images.shape[-2:]) < SMALLEST:
         raise InputError(
-            f"the images have shape {tuple(images.shape)}; expected (batch, 1 or 3, height, width) from "
-            f"{SMALLEST}×{SMALLEST} pixels on"
+            f"the images have shape {tuple(images.shape)}; expected (batch, 1 or 3, height, width) with at "
+            f"least {SMALLEST}×{SMALLEST} pixels"
         )
     if not images.is_floating_point() or (len(images) and not 0 <= images.min() <= images.max() <= 1):
         raise InputError(
@@ -54,7 +57,7 @@ def corrupt(
         )
     indices = range(len(images)) if indices is None else [int(index) for index in indices]
     if len(indices) != len(images):
-        raise InputError(f"there are {len(images)} images and {len(indices)} indices; expected one each")
+        raise InputError(f"there are {len(images)} images and {len(indices)} indices; expected one index per image")
     options: dict[str, Any] = {}
     if name == "frost":
         given = read_textures(Path(frost)) if isinstance(frost, Path | str) else frost

@@ -1,4 +1,4 @@
-"""Blur."""
+"""Blur corruptions."""
 
 from functools import lru_cache
 
@@ -16,14 +16,14 @@ def defocus_blur(images: Tensor, strength: tuple[float, float], draws: Draws) ->
     height, width = images.shape[-2:]
     reach = len(kernel) // 2
     padded = F.pad(images, [reach] * 4, mode="reflect")
-    size = [-(-side // 32) * 32 for side in padded.shape[-2:]]  # which Fourier transforms are fast at
+    size = [-(-side // 32) * 32 for side in padded.shape[-2:]]  # multiples of 32, for which Fourier transforms are fast
     spectrum = torch.fft.rfft2(padded, s=size) * torch.fft.rfft2(kernel, s=size)
     return torch.fft.irfft2(spectrum, s=size)[..., 2 * reach :, 2 * reach :][..., :height, :width]
 
 
 @lru_cache(maxsize=16)
 def _disk(radius: float, softness: float) -> Tensor:
-    """A disk whose edge a small Gaussian softens; cut to what is not zero."""
+    """Kernel of a disk with edges softened by a small Gaussian, cropped to its nonzero part."""
     reach = max(8, int(radius))
     line = torch.arange(-reach, reach + 1, dtype=torch.float64)
     disk = ((line[:, None] ** 2 + line**2) <= radius**2).double()
@@ -46,18 +46,19 @@ def glass_blur(images: Tensor, strength: tuple[float, int, int], draws: Draws) -
 
 
 def _scatter(images: Tensor, reach: int, draws: Draws) -> Tensor:
-    """Every pixel takes the value of a random neighbour, one pixel after the other, from the last to the first.
+    """Images in which each pixel, from the last to the first, is replaced by a random neighbour.
 
-    (The published code means to swap the two, but assigns views of one array, so the neighbour keeps its value.) Done
-    row by row: rows below have changed already, the row itself and those above have not. Only a neighbour to the right
-    in the same row has changed before; it took what its own neighbour had, so that one is asked instead.
+    The published code is meant to swap the two pixels, but it assigns views of one array, so the neighbour keeps its
+    value. Here a whole row is replaced at once. When a pixel is replaced, the rows below have changed already, and the
+    rows above have not; of its own row only the pixels to its right have changed. If its neighbour is one of them, it
+    takes the value that this neighbour took: the chain of neighbours is followed to its end.
     """
     batch, channels, height, width = images.shape
     first, rows, columns = reach + 1, height - 2 * reach, width - 2 * reach
     down, right = draws.integers(-reach, reach, 2, rows, columns).unbind(1)
     place = torch.arange(columns, device=images.device)
     asked = torch.where((down == 0) & (right > 0) & (place + right < columns), place + right, place)
-    while not asked.equal(further := asked.gather(-1, asked)):  # chains halve
+    while not asked.equal(further := asked.gather(-1, asked)):  # each round halves the chains
         asked = further
     own = (first + torch.arange(rows, device=images.device))[:, None] * width + first + place
     neighbour = (own + down * width + right).gather(-1, asked)

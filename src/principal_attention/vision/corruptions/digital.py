@@ -1,4 +1,4 @@
-"""What cameras, screens and files do."""
+"""Digital corruptions, except JPEG compression."""
 
 from functools import lru_cache
 
@@ -11,7 +11,7 @@ from .filters import gaussian
 
 
 def brightness(images: Tensor, more: float, draws: Draws) -> Tensor:
-    """Raises the value of HSV, which scales all channels alike; black has no hue and becomes grey."""
+    """Raise the value V of HSV by `more`, which scales all channels alike; black becomes grey."""
     value = images.amax(1, keepdim=True)
     raised = (value + more).clamp(max=1)
     return torch.where(value > 0, images * (raised / value), raised)
@@ -36,7 +36,7 @@ def elastic_transform(images: Tensor, strength: tuple[float, float, float], draw
 
 
 def _sample(images: Tensor, across: Tensor, down: Tensor, *, twice: bool) -> Tensor:
-    """Bilinear values at places in pixels. The image is mirrored at its border, with the edge pixel `twice` or once."""
+    """Images sampled bilinearly at coordinates in pixels, mirrored at the border. `twice`: repeat the edge pixel."""
     height, width = images.shape[-2:]
     if twice:
         across, down = (2 * across + 1) / width - 1, (2 * down + 1) / height - 1
@@ -46,7 +46,8 @@ def _sample(images: Tensor, across: Tensor, down: Tensor, *, twice: bool) -> Ten
 
 
 def _affine(height: int, width: int, reach: float, draws: Draws) -> tuple[Tensor, Tensor]:
-    """Where each pixel comes from when three corners of a square in the middle are displaced."""
+    """Source coordinates (x, y) of each pixel under the affine map that moves three corners of a central square by up
+    to `reach` pixels."""
     middle, half = torch.tensor([height // 2, width // 2]), min(height, width) // 3
     signs = torch.tensor([[1, 1], [1, -1], [-1, -1]])
     corners = (middle + half * signs).double().to(draws.device)
@@ -60,7 +61,7 @@ def _affine(height: int, width: int, reach: float, draws: Draws) -> tuple[Tensor
 
 
 def pixelate(images: Tensor, scale: float, draws: Draws) -> Tensor:
-    """Smaller by means of boxes, then larger again by repeating pixels."""
+    """Downsample by box filtering, then upsample by repeating pixels."""
     height, width = images.shape[-2:]
     few = [int(side * scale) for side in (height, width)]
     across = _rounded(images @ _boxes(width, few[1]).to(images).mT)
@@ -73,13 +74,13 @@ def pixelate(images: Tensor, scale: float, draws: Draws) -> Tensor:
 
 
 def _rounded(images: Tensor) -> Tensor:
-    """To 8 bits, halves up, as PIL does after each of the two directions."""
+    """Images rounded half up to 8-bit levels, as PIL does after resizing along each axis."""
     return images.mul(255).add_(0.5 + 1e-4).floor_().div_(255)
 
 
 @lru_cache(maxsize=32)
 def _boxes(side: int, count: int) -> Tensor:
-    """Each of `count` rows is the mean over the pixels whose centres its box holds."""
+    """Matrix (count, side) of a box filter: row i averages the pixels whose centres are inside box i."""
     width = side / count
     centres = (torch.arange(count, dtype=torch.float64)[:, None] + 0.5) * width
     distance = (torch.arange(side, dtype=torch.float64) + 0.5 - centres) / width

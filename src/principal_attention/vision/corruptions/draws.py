@@ -1,4 +1,4 @@
-"""Random numbers of an image: they depend on the seed, the image, the corruption and its severity alone."""
+"""Random numbers of each image, which depend only on the seed, its index, the corruption and the severity."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,11 +12,11 @@ from ...plumbing.seeds import words
 
 
 class Draws:
-    """One generator an image. Drawn on the CPU, so that every device sees the same corruption."""
+    """Random numbers from one generator per image, drawn on the CPU, so that they are the same for every device."""
 
     def __init__(self, seed: int, indices: Sequence[int], kind: str, severity: int, device: torch.device):
         self.device = device
-        number = crc32(kind.encode())  # of its name, not of its place in a list
+        number = crc32(kind.encode())  # hash of the name, so that the order of the corruptions does not matter
         self.generators = [
             torch.Generator().manual_seed(first << 32 | second)
             for first, second in (words("corruption", seed, index, number, severity) for index in indices)
@@ -35,11 +35,11 @@ class Draws:
         return self._fill(shape, lambda each, generator: each.uniform_(low, high, generator=generator))
 
     def integers(self, low: int, high: int, *shape: int) -> Tensor:
-        """From `low` to below `high`."""
+        """Integers from `low` to `high` − 1."""
         return self._fill(shape, lambda each, generator: each.random_(low, high, generator=generator)).long()
 
     def poisson(self, rates: Tensor) -> Tensor:
-        """Slow, and one thread each: as many images at a time as torch has threads."""
+        """Poisson random numbers with these rates, one image per thread, since sampling is slow and single-threaded."""
         if not self.generators:
             return rates
         with ThreadPoolExecutor(torch.get_num_threads()) as threads:

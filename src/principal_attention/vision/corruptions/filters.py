@@ -1,4 +1,4 @@
-"""Filters that several corruptions share. The linear ones along an axis are matrices that hold their own border."""
+"""Filters used by several corruptions. Separable filters are matrices, which include the handling of the border."""
 
 import math
 from functools import lru_cache
@@ -9,12 +9,12 @@ from torch import Tensor
 
 
 def along_both(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """rows @ image @ columnsᵀ for every channel of every image."""
+    """Product rows @ image @ columnsᵀ for each channel of each image."""
     return rows.to(images) @ (images @ columns.to(images).mT)
 
 
 def gaussian(images: Tensor, deviation: float, *, border: str = "nearest", truncate: float = 4.0) -> Tensor:
-    """A Gaussian blur as SciPy's gaussian_filter; `border` is "nearest" or "reflect" (which repeats the edge pixel)."""
+    """Gaussian blur, as `scipy.ndimage.gaussian_filter`. `border`: "nearest", or "reflect" with a repeated edge."""
     height, width = images.shape[-2:]
     rows, columns = (_gaussian_matrix(side, deviation, border, truncate) for side in (height, width))
     return along_both(images, rows, columns)
@@ -36,7 +36,7 @@ def _gaussian_matrix(side: int, deviation: float, border: str, truncate: float) 
 
 
 def centre_zoom(images: Tensor, factor: float) -> Tensor:
-    """The middle of the images enlarged, bilinearly with the corners kept; as large as they are or a little larger."""
+    """Centre of the images enlarged bilinearly with aligned corners; the output is as large as the input or larger."""
     height, width = (math.ceil(side / factor) for side in images.shape[-2:])
     top, left = (images.shape[-2] - height) // 2, (images.shape[-1] - width) // 2
     crop = images[..., top : top + height, left : left + width]
@@ -46,9 +46,9 @@ def centre_zoom(images: Tensor, factor: float) -> Tensor:
 
 
 def motion(images: Tensor, radius: int, deviation: float, degrees: Tensor) -> Tensor:
-    """A blur to one side, along an angle of each image's own; beyond the border the edge pixels repeat.
+    """One-sided motion blur along the angle of each image; edge pixels are repeated beyond the border.
 
-    The kernel is half a Gaussian of 2·radius + 1 pixels on a line, each rounded to a whole pixel.
+    The kernel is half a Gaussian of 2·radius + 1 points on a line, each rounded to a whole pixel.
     """
     width = 2 * radius + 1
     steps = torch.arange(width, dtype=torch.float64)
@@ -67,12 +67,12 @@ def motion(images: Tensor, radius: int, deviation: float, degrees: Tensor) -> Te
 
 
 def grey(images: Tensor) -> Tensor:
-    """Luminance, one channel."""
+    """Luminance of the images, with one channel."""
     if images.shape[-3] == 1:
         return images
     return (images * images.new_tensor([0.299, 0.587, 0.114])[:, None, None]).sum(-3, keepdim=True)
 
 
 def whole_levels(images: Tensor) -> Tensor:
-    """Down to the 256 levels of 8 bits: cut off, as the published sets were."""
+    """Images clipped to [0, 1] and rounded down to the 256 levels of 8 bits, as in the published data sets."""
     return images.clamp(0, 1).mul(255).add_(1e-4).floor_().div_(255)

@@ -1,4 +1,4 @@
-"""The ice that frost is made of: photographs a user has, or textures made here."""
+"""Textures of ice for the frost corruption: pictures in a folder, or generated textures."""
 
 import hashlib
 from collections.abc import Sequence
@@ -14,7 +14,8 @@ from torch import Tensor
 from ...errors import InputError
 from .filters import gaussian
 
-# mean and deviation of the luminance, tint, crystals and their length: in the range of the published photographs
+# Parameters of each generated texture: mean and standard deviation of the luminance, tint in RGB, number of crystals,
+# length of a crystal relative to its width. They are in the range of the published photographs.
 MADE = (
     (0.52, 0.07, (0.60, 1.14, 1.26), 400, 4.0),
     (0.80, 0.09, (0.97, 0.99, 1.04), 600, 7.0),
@@ -23,12 +24,12 @@ MADE = (
     (0.48, 0.17, (0.91, 1.00, 1.09), 600, 6.0),
     (0.36, 0.16, (0.79, 1.06, 1.15), 300, 8.0),
 )
-SIZE = (400, 600)
-REACH = 80  # of a crystal, in pixels
+SIZE = (400, 600)  # height and width in pixels
+REACH = 80  # extent of a crystal from its centre, in pixels
 
 
 class Textures:
-    """Pictures of ice as (3, height, width) in [0, 1]."""
+    """Textures of ice, tensors (3, height, width) in [0, 1]."""
 
     def __init__(self, pictures: Sequence[Tensor]):
         self.pictures = list(pictures)
@@ -38,13 +39,17 @@ class Textures:
         return len(self.pictures)
 
     def fingerprint(self) -> str:
+        """Hash of the textures; differs when they differ."""
         seen = hashlib.sha256()
         for picture in self.pictures:
             seen.update(picture.numpy().tobytes())
         return seen.hexdigest()[:8]
 
     def scaled(self, number: int, height: int, width: int, scale: float | None) -> Tensor:
-        """One of them, larger than height×width: by `scale`, or 1.1 times what it is or what covers that."""
+        """Resized texture, at least 1.1 times as large as height×width.
+
+        `scale`: scale factor of the texture, if that is large enough; None: 1.1, with bicubic interpolation.
+        """
         key = number, height, width, scale
         if key not in self._scaled:
             picture = self.pictures[number][None]
@@ -58,8 +63,9 @@ class Textures:
 
 
 def read_textures(folder: Path) -> Textures:
-    """The pictures of a folder, by name: those of ImageNet-C are frost1.png … frost6.jpg."""
-    from ..data.pictures import EXTENSIONS, open_picture, to_mode  # beside them are timm's transforms: seconds
+    """Textures from the images in a folder, sorted by name; those of ImageNet-C are frost1.png … frost6.jpg."""
+    # imported here, since ..data imports timm, which takes seconds
+    from ..data.pictures import EXTENSIONS, open_picture, to_mode
 
     files = sorted(file for file in folder.glob("*") if file.suffix.lower() in EXTENSIONS) if folder.is_dir() else []
     if not files:
@@ -77,7 +83,7 @@ def read_textures(folder: Path) -> Textures:
 
 @lru_cache(maxsize=1)
 def made_textures() -> Textures:
-    """Six textures of ice, always the same: needles of light in cells of random direction, under clouds."""
+    """Six generated textures of ice, always the same: bright needles in cells of random direction, under clouds."""
     return Textures([_crystals(number, *each) for number, each in enumerate(MADE)])
 
 
@@ -97,7 +103,7 @@ def _crystals(
         columns = torch.arange(width)[near[1]] - x
         along, beside = columns * np.cos(turn) + rows * np.sin(turn), rows * np.cos(turn) - columns * np.sin(turn)
         distance = (along / length) ** 2 + beside**2
-        ribs = torch.cos(1.3 * (beside.abs() + 0.6 * along))  # a fern: ribs on both sides of a stem
+        ribs = torch.cos(1.3 * (beside.abs() + 0.6 * along))  # fern pattern: ribs on both sides of a stem
         crystal = bright + 0.35 * ribs + 0.8 / (1 + beside**2)
         ice[near] = torch.where(distance < nearest[near], crystal, ice[near])
         nearest[near] = torch.minimum(nearest[near], distance)

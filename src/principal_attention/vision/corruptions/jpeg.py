@@ -1,4 +1,4 @@
-"""JPEG's losses without its files: colours at half resolution, cosine coefficients in steps of a table."""
+"""JPEG compression without files: chroma at half resolution, and quantised cosine coefficients."""
 
 import math
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from .draws import Draws
 
-# the tables of the standard (ITU T.81, annex K), for luminance and colour
+# quantisation tables of the standard (ITU T.81, annex K), for luminance and chroma
 LUMINANCE = (
     (16, 11, 10, 16, 24, 40, 51, 61), (12, 12, 14, 19, 26, 58, 60, 55), (14, 13, 16, 24, 40, 57, 69, 56),
     (14, 17, 22, 29, 51, 87, 80, 62), (18, 22, 37, 56, 68, 109, 103, 77), (24, 35, 55, 64, 81, 104, 113, 92),
@@ -26,7 +26,8 @@ COSINES = torch.cos(math.pi / 8 * (_at + 0.5) * _at[:, None]) * torch.where(_at 
 
 
 def jpeg_compression(images: Tensor, quality: int, draws: Draws) -> Tensor:
-    """As libjpeg writes and reads it: 8-bit YCbCr, colours averaged over 2×2 pixels and interpolated on reading."""
+    """Images after JPEG compression of this quality, 1 to 100, by the steps of libjpeg: 8-bit YCbCr, chroma averaged
+    over 2×2 pixels and interpolated when decoded."""
     height, width = images.shape[-2:]
     levels = (images * 255).round()
     padded = F.pad(levels, [0, -width % 16, 0, -height % 16], mode="replicate")
@@ -44,7 +45,7 @@ def jpeg_compression(images: Tensor, quality: int, draws: Draws) -> Tensor:
 
 
 def _coded(planes: Tensor, table: tuple[tuple[int, ...], ...], quality: int) -> Tensor:
-    """Planes of 8-bit levels through blocks of 8×8 rounded coefficients and back."""
+    """Planes of 8-bit levels after quantisation of the cosine coefficients of their 8×8 blocks."""
     scale = 5000 // quality if quality < 50 else 200 - 2 * quality
     steps = ((torch.tensor(table) * scale + 50) // 100).clamp(1, 255).to(planes)
     cosines = COSINES.to(planes)

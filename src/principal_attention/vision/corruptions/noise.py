@@ -1,4 +1,4 @@
-"""Noise."""
+"""Noise corruptions."""
 
 from torch import Tensor
 
@@ -14,6 +14,6 @@ def shot_noise(images: Tensor, photons: float, draws: Draws) -> Tensor:
 
 
 def impulse_noise(images: Tensor, share: float, draws: Draws) -> Tensor:
-    """Salt and pepper in equal parts."""
+    """Set a share of the values to 0 or 1, with equal probability."""
     drawn = draws.uniform(*images.shape[1:])
     return images.masked_fill(drawn < share, 0.0).masked_fill_(drawn < share / 2, 1.0)

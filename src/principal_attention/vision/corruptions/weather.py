@@ -1,4 +1,4 @@
-"""Weather."""
+"""Weather corruptions."""
 
 import math
 
@@ -42,8 +42,11 @@ def fog(images: Tensor, strength: tuple[float, float], draws: Draws) -> Tensor:
 
 
 def plasma(side: int, decay: float, draws: Draws) -> Tensor:
-    """Clouds by diamond-square on a torus, from 0 to 1: the middle of four points is their mean and a random part,
-    whose size falls by `decay`² from scale to scale (the published code multiplies by it twice)."""
+    """Plasma fractals (batch, side, side) in [0, 1], by the diamond-square algorithm on a torus.
+
+    The middle of four points is their mean plus a random number, whose range falls by a factor of `decay`² from scale
+    to scale, since the published code multiplies by the range twice.
+    """
     clouds = torch.zeros(len(draws.generators), side, side, dtype=torch.float64, device=draws.device)
     step, size = side, 100.0
 

@@ -1,4 +1,4 @@
-"""scikit-learn's handwritten digits: 1,797 real images of 8×8 that come with its wheel."""
+"""Handwritten digits of scikit-learn: 1,797 images of 8×8 pixels, included in its wheel."""
 
 from functools import cache
 from typing import Any
@@ -7,7 +7,7 @@ import datasets
 import numpy as np
 from PIL import Image
 
-HELD_OUT = 360  # a fifth, the same share of every class
+HELD_OUT = 360  # validation images: a fifth of all images, stratified by class
 
 
 @cache
@@ -16,7 +16,7 @@ def digits() -> dict[str, Any]:
     from sklearn.model_selection import train_test_split
 
     found = load_digits()
-    pixels = np.round(found.images * (255 / 16)).astype(np.uint8)  # the files hold 0 … 16
+    pixels = np.round(found.images * (255 / 16)).astype(np.uint8)  # from integers in [0, 16]
     training, held = train_test_split(np.arange(len(pixels)), test_size=HELD_OUT, stratify=found.target, random_state=0)
     features = datasets.Features(image=datasets.Image(), label=datasets.ClassLabel(names=[str(d) for d in range(10)]))
 

@@ -1,7 +1,7 @@
-"""What a loading process does: read a row, augment it with random numbers of its own, and stack a batch.
+"""Work of a data loader's process: read a row, augment the image with its own random numbers, and stack a batch.
 
-A broken image or a wrong label comes back in the place of the batch: raised inside a loading process it would reach the
-user as that process's traceback.
+For a broken image or a wrong label the `InputError` is returned instead of the batch: raised in the loader's process,
+it would reach the user as a traceback of that process.
 """
 
 from typing import Any
@@ -15,13 +15,13 @@ from ...errors import InputError
 from ...plumbing.seeds import seed_all
 from .sources import Split
 
-KEPT_BYTES = 2**28  # of prepared examples in memory
+KEPT_BYTES = 2**28  # largest data set, in bytes of its tensors, that is kept in memory
 
 
 class Examples(Dataset[Any]):
-    """A split as tensors: example (index, draw) depends on these two and the seed alone.
+    """Data set of image tensors and labels. Example (index, draw) depends only on these two numbers and the seed.
 
-    With `seed=None` the transform draws no random numbers; examples of a set that fits are then prepared only once.
+    `seed=None`: the transform draws no random numbers; a data set of at most `KEPT_BYTES` is then kept in memory.
     """
 
     def __init__(self, split: Split, transform: Any, *, num_classes: int, mode: str = "RGB", seed: int | None = None):
@@ -37,7 +37,7 @@ class Examples(Dataset[Any]):
     def __getitems__(self, keys: list[tuple[int, int]]) -> list[tuple[Tensor, int] | InputError]:
         if self.seed is None and all(index in self._kept for index, _ in keys):
             return [self._kept[index] for index, _ in keys]
-        columns = self.split.rows[[index for index, _ in keys]]  # one look into the table is much faster than many
+        columns = self.split.rows[[index for index, _ in keys]]  # one access is much faster than one per row
         rows = ({name: column[i] for name, column in columns.items()} for i in range(len(keys)))
         items = [self.prepare(row, index, draw) for row, (index, draw) in zip(rows, keys, strict=True)]
         if self.seed is None and self.fits(items[0]):
@@ -50,7 +50,8 @@ class Examples(Dataset[Any]):
     def prepare(self, row: dict[str, Any], number: int, draw: int) -> tuple[Tensor, int] | InputError:
         try:
             image, label = self.split.read(row, number, self.mode)
-            check_label(label, f"image {number} of split {self.split.name}", self.num_classes)
+            if self.split.label is not None:
+                check_label(label, f"image {number} of split {self.split.name}", self.num_classes)
             if self.seed is not None:
                 seed_all("augmentation", self.seed, draw)
             return self.transform(image), label
@@ -61,6 +62,7 @@ class Examples(Dataset[Any]):
 
 
 def stack(items: list[Any]) -> tuple[Tensor, Tensor] | InputError:
+    """Batch of images and labels, or the first `InputError` among the examples."""
     for item in items:
         if isinstance(item, InputError):
             return item

@@ -1,4 +1,6 @@
-"""From a PIL image to a normalised tensor: timm's augmentations, and an evaluation that leaves ready images alone."""
+"""Transforms from a PIL image to a normalised tensor: timm's augmentations for training, resize and crop for
+evaluation.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -24,7 +26,14 @@ def training_transform(
     interpolation: str = "bicubic",
     erasing: float = 0.0,
 ) -> Any:
-    """DeiT's: crop, flip, RandAugment, normalisation, erasing. `crop` is "resized", "pad" (and crop back) or "none"."""
+    """Training transform of DeiT: crop, flip, RandAugment, normalisation, erasing.
+
+    Args:
+        crop: "resized" (random resized crop), "pad" (random crop after padding by `padding` pixels) or "none".
+        flip: probability of a horizontal flip.
+        rand_augment: RandAugment in timm's notation, such as "rand-m9-mstd0.5-inc1".
+        erasing: probability of random erasing.
+    """
     try:
         made = timm.data.create_transform(
             size, is_training=True, hflip=flip, color_jitter=color_jitter or None, auto_augment=rand_augment,
@@ -32,7 +41,7 @@ def training_transform(
         )  # fmt: skip
     except (AssertionError, ValueError, KeyError) as wrong:
         raise InputError(
-            f"augment.rand_augment is {rand_augment!r}; expected timm's notation, as rand-m9-mstd0.5-inc1"
+            f"augment.rand_augment is {rand_augment!r}; expected timm's notation, such as rand-m9-mstd0.5-inc1"
         ) from wrong
     for step in made.transforms:
         for op in getattr(step, "ops", ()):
@@ -46,7 +55,7 @@ def training_transform(
 
 
 def _allow_no_bits(op: AugmentOp) -> None:
-    """At its highest level posterizing keeps no bit at all: a black image, which newer PIL refuses to make."""
+    """Let posterizing keep 0 bits, a black image, as at its highest level; newer PIL raises an error for it."""
     if op.name.startswith("Posterize"):
         op.aug_fn = _posterize
 
@@ -60,12 +69,14 @@ def _posterize(image: Image.Image, bits: int, **_: Any) -> Image.Image:
 def evaluation_transform(
     size: int, *, mean: Sequence[float], std: Sequence[float], crop_pct: float = 0.875, interpolation: str = "bicubic"
 ) -> Any:
-    """Resize, centre crop, normalise; an image that already has the size is not touched."""
+    """Evaluation transform: resize, centre crop, normalise. An image of the right size is not resized or cropped."""
     steps = [_Fit(size, crop_pct, interpolation), transforms.ToTensor(), transforms.Normalize(list(mean), list(std))]
     return transforms.Compose(steps)
 
 
 class _Fit:
+    """Resize and centre crop to size×size; returns an image of that size unchanged."""
+
     def __init__(self, size: int, crop_pct: float, interpolation: str):
         resize = transforms.Resize(round(size / crop_pct), interpolation=transforms.InterpolationMode(interpolation))
         self.size, self.fit = size, transforms.Compose([resize, transforms.CenterCrop(size)])

@@ -1,4 +1,4 @@
-"""The paper's vision transformers. Importing this registers them with timm."""
+"""The paper's vision transformers. Importing this package registers them with timm."""
 
 from .names import NAMES
 from .vit import PrincipalViT

@@ -1,4 +1,4 @@
-"""A classifier: the network, the images it wants to see, and how both are written to a folder."""
+"""`Classifier`: a network, the format of its input images, and how both are saved to a folder."""
 
 import json
 from collections.abc import Mapping
@@ -15,32 +15,40 @@ from ...plumbing.files import filling
 
 @dataclass(frozen=True)
 class View:
-    """The images a model was made for."""
+    """Format of the images that a model takes, and its number of classes."""
 
-    size: int
+    size: int  # height and width in pixels
     channels: int
-    mean: tuple[float, ...]
+    mean: tuple[float, ...]  # per channel, for normalisation
     std: tuple[float, ...]
     num_classes: int
-    crop_pct: float = 0.875
+    crop_pct: float = 0.875  # crop size divided by the size of the resized image
     interpolation: str = "bicubic"
+
+    @property
+    def mode(self) -> str:
+        """Mode of PIL of the images."""
+        return "L" if self.channels == 1 else "RGB"
 
 
 @dataclass(frozen=True)
 class Classifier:
-    model: nn.Module  # normalised images to logits
+    """Image classifier with the format of its images and its class names."""
+
+    model: nn.Module  # from normalised images to logits
     view: View
-    args: Mapping[str, Any]  # what the model's name was called with, for the card
-    labels: tuple[str, ...] | None = None  # the names of the classes
-    missing: tuple[str, ...] = ()  # weights that were not in the folder and are random
+    args: Mapping[str, Any]  # arguments of the timm model, written to config.json
+    labels: tuple[str, ...] | None = None  # names of the classes; None if unknown
+    missing: tuple[str, ...] = ()  # weights that are not in the file and were initialised at random
+    name: str = ""  # name of the model in records, if it was loaded
 
     @property
     def network(self) -> nn.Module:
-        """Without what makes it take plain tensors: what `robustify` knows."""
+        """Model of timm or transformers without the wrapper that makes it take tensors; the input of `robustify`."""
         return self.model.network if isinstance(self.model, HuggingFace) else self.model
 
     def save(self, folder: Path, model: nn.Module | None = None) -> None:
-        """Weights and card into a folder, atomically; `model` may hold other weights of the same network."""
+        """Save weights and config.json to a folder. `model`: same network, other weights. Default: `self.model`."""
         with filling(folder) as partial:
             self._write(partial, self.model if model is None else model)
 
@@ -55,7 +63,7 @@ class Classifier:
 
 
 class HuggingFace(nn.Module):
-    """An image classifier of transformers that takes and gives plain tensors."""
+    """Image classifier of transformers that takes images and returns logits as tensors."""
 
     def __init__(self, network: Any):
         super().__init__()

@@ -1,4 +1,4 @@
-"""timm's VisionTransformer with one of our mechanisms in each block, saved as safetensors and a JSON card."""
+"""timm's VisionTransformer with a `Mechanism` in each block, saved as safetensors and config.json."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +17,7 @@ from ...plumbing.layout import CARD, WEIGHTS
 
 
 class PrincipalViT(VisionTransformer, PyTorchModelHubMixin, library_name="principal-attention", license="apache-2.0"):  # type: ignore[misc, call-arg]
-    """A vision transformer whose block i attends with `mechanism(i, num_tokens)`; made by the names in `names.py`."""
+    """Vision transformer whose block i uses the attention `mechanism(i, num_tokens)`; see `names.py` for variants."""
 
     def __init__(self, mechanism: Callable[[int, int], Mechanism], **options: Any):
         super().__init__(**options | {"weight_init": "skip"})
@@ -32,8 +32,8 @@ class PrincipalViT(VisionTransformer, PyTorchModelHubMixin, library_name="princi
         self.weight_init_mode = options.get("weight_init", "")
         self.init_weights(needs_reset=False)
         if self.cls_token is not None:
-            trunc_normal_(self.cls_token, std=0.02)  # as in DeiT; timm has 1e-6
-        self.model_args: dict[str, Any] = {}  # what the name was called with, as JSON
+            trunc_normal_(self.cls_token, std=0.02)  # as in DeiT; the standard deviation in timm is 1e-6
+        self.model_args: dict[str, Any] = {}  # arguments of `timm.create_model`, as JSON
 
     def _save_pretrained(self, save_directory: Path) -> None:
         save_for_hf(self, str(save_directory), model_args=self.model_args, safe_serialization=True)
@@ -49,7 +49,7 @@ class PrincipalViT(VisionTransformer, PyTorchModelHubMixin, library_name="princi
 
 
 def read_model(folder: Path, **overrides: Any) -> Any:
-    """The timm model that a folder's card describes, with the folder's weights, in evaluation mode."""
+    """timm model in evaluation mode, from config.json and the weights in a folder."""
     for name in (CARD, WEIGHTS):
         if not (folder / name).is_file():
             raise InputError(
@@ -59,9 +59,9 @@ def read_model(folder: Path, **overrides: Any) -> Any:
         return timm.create_model(f"local-dir:{folder}", pretrained=True, **overrides).eval()
     except InputError:
         raise
-    except Exception as wrong:  # a damaged card or file, weights of another model: in the words of who found it
+    except Exception as wrong:  # a damaged file or weights of another model: any error of timm or safetensors
         if "img_size" in str(wrong):
-            raise  # the caller's option, not the folder's fault
+            raise  # an error in the caller's option, not in the folder
         raise InputError(f"the model in {folder} cannot be read: {' '.join(str(wrong).split())[:300]}") from wrong
 
 

@@ -1,16 +1,15 @@
-"""Attacks by someone who knows the model, with checks that its gradients do not mislead them."""
+"""Suite of adversarial attacks, with checks for masked gradients."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, field_validator
 
-from ....adapt.named import ModelRef
-from ....adapt.spec import Robustify
 from ....errors import InputError
 from ....evaluation.suite import Bench, Case, Group, Record, Table
 from ....plumbing.sections import Count, Numbers, Section, Words, check_names
 from ...answering import AnswerSuite
+from ..sources import SOURCE, SOURCE_ROBUSTIFY, open_source
 
 if TYPE_CHECKING:
     from ....evaluation.outcomes import Result
@@ -27,8 +26,8 @@ class AttackOptions(Section):
     samples: int = Field(128, ge=2, description="Queries of spsa in each step.")
     protocol: Literal["pixel", "authors"] = Field("pixel", description="Meaning of a budget: pixel or authors.")
     gradients: Words = Field(("own",), description="Gradients to attack with: own, straight, infinite, transfer.")
-    source: str | None = Field(None, description="Model that transferred attacks are made on.")
-    source_robustify: str | None = Field(None, description="RPC-Attention to put into --source, as in --robustify.")
+    source: str | None = Field(None, description=SOURCE)
+    source_robustify: str | None = Field(None, description=SOURCE_ROBUSTIFY)
 
     @field_validator("eps")
     @classmethod
@@ -45,7 +44,7 @@ class AttackOptions(Section):
 class Attacks(AnswerSuite):
     name, help = "attacks", "Accuracy under attack, and checks for masked gradients."
     options = AttackOptions
-    check_title = "Are the gradients to be trusted?"
+    check_title = "Checks for masked gradients"
 
     def groups(self, bench: Bench, options: AttackOptions) -> Iterator[Group]:
         images, name = bench.opened
@@ -63,7 +62,9 @@ class Attacks(AnswerSuite):
         sources = check_names(options.gradients, GRADIENTS, "source of gradients")
         for bent in surrogate.KINDS:
             if bent in sources and not subject.robustify:
-                raise InputError(f"--gradients {bent} is for models with RPC-Attention; {subject.name} has none")
+                raise InputError(
+                    f"--gradients {bent} is for models with RPC-Attention; {subject.name} has no RPC-Attention"
+                )
         other = _source(bench, options, sources)
         given = {norm: x for norm, x in _budgets(options).items() if x}
         for norm in given:
@@ -71,7 +72,7 @@ class Attacks(AnswerSuite):
                 option = "--eps" if norm == "linf" else f"--eps-{norm}"
                 fitting = ", ".join(name for name, its in ATTACKS.items() if its.norm == norm)
                 raise InputError(
-                    f"{option} was given, and --attacks is {','.join(names)}; it is the budget of {fitting}"
+                    f"{option} was given and --attacks is {','.join(names)}; {option} is the budget of {fitting}"
                 )
         yield gradient_case(n)
         for name in names:
@@ -120,28 +121,9 @@ def _budgets(options: AttackOptions) -> dict[str, tuple[float, ...]]:
 
 
 def _source(bench: Bench, options: AttackOptions, sources: Sequence[str]) -> "ImageSubject | None":
-    """The model that transferred attacks are made on; its images and classes must be those of the model under test."""
-    from ..subject import ImageSubject
-
+    """The source model of transferred attacks; None if attacks are not transferred."""
     if ("transfer" in sources) != (options.source is not None):
-        raise InputError("--gradients transfer and --source MODEL, which it is made on, go together")
-    if options.source is None:
-        if options.source_robustify is not None:
-            raise InputError("--source-robustify changes the model of --source, which is missing")
-        return None
-    if options.protocol != "pixel":
-        raise InputError("attacks are transferred in pixels: --source needs --protocol pixel")
-    robustify = Robustify.parse(options.source_robustify) if options.source_robustify is not None else None
-    ref = ModelRef.of(options.source, robustify)
-    ref.check_finished()
-    subject, other = bench.subject, ImageSubject(ref, bench.device)
-    for what in ("size", "channels", "num_classes"):
-        theirs, ours = getattr(other.view, what), getattr(subject.view, what)
-        if theirs != ours:
-            raise InputError(
-                f"--source {other.name} has {what} {theirs} and {subject.name} has {ours}; expected the same"
-            )
-    names = other.classifier.labels, subject.classifier.labels
-    if None not in names and names[0] != names[1]:
-        raise InputError(f"--source {other.name} numbers its classes otherwise than {subject.name}; expected the same")
-    return other
+        raise InputError("--gradients transfer and --source MODEL must be given together")
+    if options.source is not None and options.protocol != "pixel":
+        raise InputError(f"--source was given and --protocol is {options.protocol}; expected --protocol pixel")
+    return open_source(bench, options.source, options.source_robustify)

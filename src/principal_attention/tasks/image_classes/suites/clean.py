@@ -1,4 +1,4 @@
-"""Images as they are."""
+"""Suite of the original images."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class CleanImages(AnswerSuite):
-    name, help = "clean", "Accuracy on the images as they are."
+    name, help = "clean", "Accuracy on the original images."
 
     def groups(self, bench: Bench, options: Any) -> Iterator[Group]:
         from ..cases import clean_case

@@ -1,4 +1,4 @@
-"""The fifteen corruptions of ImageNet-C, made here or as published."""
+"""Suite of the fifteen corruptions of ImageNet-C, computed here or read from the published images."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 class CorruptionOptions(Section):
     corruptions: Words | None = Field(None, description="Kinds, from `principal list corruptions`. Default: all.")
     severities: Words = Field(("1", "2", "3", "4", "5"), description="Severities, from 1 to 5.")
-    frost_dir: Path | None = Field(None, description="Folder of ImageNet-C's photographs of frost. Default: synthetic frost.")
+    frost_dir: Path | None = Field(
+        None, description="Folder of ImageNet-C's photographs of frost. Default: synthetic frost."
+    )
     imagenet_c: Path | None = Field(None, description="Folder of the published ImageNet-C, used instead.")
 
 
@@ -36,7 +38,9 @@ class Corruptions(AnswerSuite):
         )
         severities = [int(s) for s in check_names(options.severities, [str(s) for s in SEVERITIES], "severity")]
         if options.frost_dir is not None and ("frost" not in names or options.imagenet_c is not None):
-            raise InputError("--frost-dir was given, and no frost is made; drop it, or add frost to --corruptions")
+            raise InputError(
+                "--frost-dir was given, but frost is not computed here; drop it, or add frost to --corruptions"
+            )
         if options.imagenet_c is not None:
             for name, severity, images in open_imagenet_c(options.imagenet_c, names, severities, bench.subject.view):
                 case = published_corruption_case(name, severity, bench.count(len(images)))

@@ -1,4 +1,4 @@
-"""ImageNet-A, -R and -O, in the folders they unpack to."""
+"""Suite of the out-of-distribution sets ImageNet-A, -R and -O, as unpacked."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ class OutOfDistributionOptions(Section):
 
 
 class OutOfDistribution(AnswerSuite):
-    name, help = "ood", "Accuracy on ImageNet-A and -R, and how well ImageNet-O is told from ImageNet (AUPR)."
+    name, help = "ood", "Accuracy on ImageNet-A and -R, and detection of ImageNet-O by low confidence (AUPR)."
     options = OutOfDistributionOptions
 
     def groups(self, bench: Bench, options: OutOfDistributionOptions) -> Iterator[Group]:
@@ -41,7 +41,7 @@ class OutOfDistribution(AnswerSuite):
             yield Group(case, found, [set_case(case, bench.count(len(found)), bench.limit)])
             if case == "imagenet-o":
                 if options.ood is None or bench.data is None:
-                    raise InputError("imagenet-o needs ImageNet's validation images beside it: name them with --data")
+                    raise InputError("imagenet-o is compared with ImageNet's validation images: name them with --data")
                 images, name = bench.opened
                 known, negative = negative_case(images, bench.limit)
                 yield Group(name, known, [negative])
@@ -61,7 +61,7 @@ class OutOfDistribution(AnswerSuite):
         return super().score(result) if self._has_answers(result) else None
 
     def _has_answers(self, result: "Result") -> bool:
-        """ImageNet-O's images are of no class, and ImageNet's own beside it are there to be told from them."""
+        """False for ImageNet-O and its negatives, which are scored by confidence only."""
         from ..published import NEGATIVES
 
         return result.description["case"] not in ("imagenet-o", NEGATIVES)
