@@ -36,6 +36,10 @@ def check_whole(name: str, value: object, at_least: int = 1) -> None:
         raise InputError(f"{name} is {value!r}; expected a whole number from {at_least}")
 
 
+def is_number(x: object) -> bool:
+    return isinstance(x, int | float | torch.SymFloat) and not isinstance(x, bool)
+
+
 def check_tensors(k: Tensor, v: Tensor | None = None, q: Tensor | None = None) -> None:
     """Check that `v` and `q` fit `k`: the same dtype, device and leading dimensions, `v` the same number of rows, `q`
     the same width."""

@@ -1,4 +1,4 @@
-"""One small untrained model of each kind that `robustify` takes, its inputs, and its outputs at real tokens."""
+"""One small untrained model per family that `robustify` supports, its inputs, and its outputs at unpadded tokens."""
 
 from functools import partial
 
@@ -96,7 +96,7 @@ CAUSAL = ("gpt2", "llama")
 
 
 def build(name, dtype=torch.float32):
-    """Weights far larger than an initialisation's, so that attention is not uniform and the pursuit shows."""
+    """Enlarge the weights, so that attention is not uniform and the pursuit has an effect."""
     torch.manual_seed(0)
     model = FAMILIES[name]().eval()
     with torch.no_grad():
@@ -121,7 +121,7 @@ def inputs(name, dtype=torch.float32):
 
 
 def run(name, model, dtype=torch.float32):
-    """The outputs at real tokens."""
+    """Outputs at unpadded tokens."""
     given = inputs(name, dtype)
     out = model(**given)
     out = out if isinstance(out, torch.Tensor) else out[0]
@@ -129,7 +129,7 @@ def run(name, model, dtype=torch.float32):
 
 
 def positions(name, mask):
-    """A sentence's positions count its own words, as `generate` has it and tokenizers that pad on the right."""
+    """Positions that count unpadded tokens, as in `generate` and with padding on the right."""
     if name == "distilbert":
         return {}  # it takes none
     return {"position_ids": (mask.long().cumsum(-1) - 1).clamp(min=0) + (2 if name == "roberta" else 0)}

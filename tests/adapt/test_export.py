@@ -1,4 +1,4 @@
-"""Robustified models exported with `torch.export` and to ONNX compute what they compute in torch."""
+"""Robustified models have the same outputs after `torch.export` and ONNX export."""
 
 import pytest
 import torch

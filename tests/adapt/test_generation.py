@@ -1,4 +1,4 @@
-"""Generation with a cache is generation without one, token by token."""
+"""Generation with a cache gives the same tokens as without."""
 
 import pytest
 import torch
@@ -30,7 +30,7 @@ def generate(model, given, seed=0, **options):
 @pytest.mark.parametrize("preset", PURSUITS)
 @pytest.mark.parametrize("name", CAUSAL)
 def test_cached_generation_is_uncached_generation(name, preset, strategy):
-    """In a left-padded batch; double precision, since σ = −1 doubles rounding errors and a tie may tip."""
+    """In a left-padded batch; float64, because σ = −1 doubles rounding errors and ties could change."""
     model = pa.robustify(build(name, torch.float64), pursuit=PURSUITS[preset], layers="all")
     options = STRATEGIES[strategy]
     assert torch.equal(
@@ -97,7 +97,7 @@ def test_a_cache_reset_selected_and_repeated():
 @pytest.mark.parametrize("name", CAUSAL)
 @torch.no_grad()
 def test_a_mask_may_hide_earlier_tokens_while_decoding(name):
-    """Two or four dimensions, against the untouched model."""
+    """Masks with two or four dimensions, compared with the original model."""
     from transformers import DynamicCache
 
     ids = inputs(name)["input_ids"]

@@ -1,4 +1,4 @@
-"""transformers: the choice lives in the config, masks arrive, and what cannot be right is refused."""
+"""transformers models: the setting in the config, masks, and refused cases."""
 
 import json
 import math
@@ -23,7 +23,7 @@ def test_a_saved_model_comes_back_with_its_choice(name, tmp_path):
     assert written["attn_implementation"] == "rpc"
     assert written["rpc"]["layers"]["2"] == {"iterations": 3, "lam": "inf", "preset": "cleaned"}
     loaded = type(model).from_pretrained(tmp_path)
-    for _ in range(2):  # and again from what the loaded one saves
+    for _ in range(2):  # twice: also from the folder saved by the loaded model
         assert torch.equal(run(name, loaded), out)
         assert loaded.config.rpc == model.config.rpc
         assert str(loaded) == str(model)
@@ -31,7 +31,7 @@ def test_a_saved_model_comes_back_with_its_choice(name, tmp_path):
         loaded = type(model).from_pretrained(tmp_path / "again")
     untouched = type(model).from_pretrained(tmp_path, attn_implementation="sdpa")
     assert torch.equal(run(name, untouched), plain)
-    assert torch.equal(run(name, pa.robustify(untouched)), out)  # the config still knows
+    assert torch.equal(run(name, pa.robustify(untouched)), out)  # the config keeps the setting
     assert torch.equal(run(name, pa.restore(loaded)), plain)
     assert not {"rpc", "attn_implementation"} & loaded.config.to_dict().keys()
 
@@ -67,7 +67,7 @@ def test_without_this_package_a_saved_choice_is_an_error_and_never_ignored(tmp_p
 @pytest.mark.parametrize("name", TEXT)
 @torch.no_grad()
 def test_padding_changes_nothing(name):
-    """A padded batch is its sentences one by one, for readings that would show any padded key in mu."""
+    """A padded batch gives the same outputs as single sentences, with presets whose mu would show padded keys."""
     given = inputs(name)
     if name == "distilbert":  # it takes no positions, so its padding is on the right
         given = {key: x.flip(1) for key, x in given.items()}
@@ -94,7 +94,7 @@ def test_no_later_token_changes_an_earlier_logit(name):
 
 @torch.no_grad()
 def test_a_mask_of_the_callers_own():
-    """Four dimensions are handed through: an encoder may have any, and a causal one makes mu a prefix."""
+    """Masks with four dimensions: any mask in an encoder; a causal mask makes mu a prefix mu."""
     model = pa.robustify(build("bert", torch.float64), pursuit=Pursuit(4, 0.3), layers="all")
     ids = inputs("bert")["input_ids"]
     seen = torch.arange(N) < 7

@@ -1,4 +1,4 @@
-"""Single modules: registered ones, their masks, what others did to them, and what is refused."""
+"""Single modules: registration, masks, changes made by others, and refused cases."""
 
 import math
 
@@ -15,7 +15,7 @@ INF = math.inf
 
 
 class Own(nn.Module):
-    """A user's attention as most are written."""
+    """A typical attention module of a user."""
 
     def __init__(self, width=16, calls=1):
         super().__init__()
@@ -71,7 +71,7 @@ def test_a_registered_class_of_the_users_own(monkeypatch):
 
 
 class Single(nn.Module):
-    """One head, without a dimension for it."""
+    """Attention with one head and no head dimension."""
 
     def forward(self, x):
         return nn.functional.scaled_dot_product_attention(x, x, x)
@@ -87,7 +87,7 @@ def test_a_module_without_a_dimension_of_heads(monkeypatch, make):
 
 
 def test_masks_given_to_a_module_reach_mu_and_every_pass():
-    """Padding, and a causal mask given as a matrix, through timm's `Attention`: real rows see neither."""
+    """Padding and a causal matrix mask in timm's `Attention`: unpadded rows depend on neither padded nor later keys."""
     from timm.layers import Attention
 
     torch.manual_seed(0)
@@ -133,7 +133,7 @@ def test_timm_keeps_the_choice_with_a_saved_model(tmp_path):
 
 
 def test_a_mask_of_one_column_and_minus_a_billion():
-    """Shapes and numbers that people use for masks: broadcast columns, and -1e9 for "never"."""
+    """Common mask shapes and values: broadcast columns, and -1e9 instead of -inf."""
     from timm.layers import Attention
 
     torch.manual_seed(0)
@@ -157,7 +157,7 @@ def test_what_others_did_to_a_module_is_respected():
     model.blocks[0].attn.rpc_scale = 3.0  # an attribute of the user's own
     model.blocks[1].attn.forward = model.blocks[1].attn.forward
     pa.robustify(model, pursuit=Pursuit(4, 0.3))
-    model.blocks[0].attn.fused_attn = False  # changes nothing now, and is there afterwards
+    model.blocks[0].attn.fused_attn = False  # no effect while robustified, kept after restore
     out = run("timm vit", model)
     with pytest.raises(InputError, match="forward of a Attention was replaced on the instance"):
         pa.robustify(model, pursuit=Pursuit(4, 0.3), layers="all")

@@ -1,4 +1,4 @@
-"""Trained models, where PRINCIPAL_DATA names a folder that holds them: DeiT-tiny and all-MiniLM-L6-v2."""
+"""Trained models in the folder PRINCIPAL_DATA: DeiT-tiny and all-MiniLM-L6-v2."""
 
 import math
 import os
@@ -35,7 +35,7 @@ def minilm():
 
 
 def embed(model, tokenizer, sentences):
-    """Mean over real tokens, as the model's authors take it."""
+    """Mean over unpadded tokens, as defined by the model's authors."""
     given = tokenizer(list(sentences), padding=True, return_tensors="pt")
     states, mask = model(**given).last_hidden_state, given["attention_mask"][..., None]
     return (states * mask).sum(1) / mask.sum(1)

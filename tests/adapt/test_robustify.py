@@ -1,4 +1,4 @@
-"""`robustify` and `restore` on every family: identities, what changes and what never does."""
+"""`robustify` and `restore` on every family: identities, and what they change."""
 
 import copy
 import io
@@ -32,7 +32,7 @@ def test_without_shrinkage_it_is_the_untouched_model_and_restore_is_exact(name):
             # 1e-5 of the scale: masks are added in another order, the sums are the same
             assert (run(name, model) - plain).abs().max() <= 1e-5 * plain.abs().max()
     pa.robustify(model, pursuit=Pursuit(4, 0.3), layers="all")
-    assert (run(name, model) - plain).abs().max() > 1e-3 * plain.abs().max()  # and it does something otherwise
+    assert (run(name, model) - plain).abs().max() > 1e-3 * plain.abs().max()  # a finite threshold changes the outputs
     after = weights(model)
     assert after.keys() == before.keys()
     assert all(torch.equal(after[key], before[key]) for key in before)
@@ -94,7 +94,7 @@ def test_copies_pickles_and_state_dicts_keep_it(name):
 @pytest.mark.parametrize("name", ["timm vit", "bert", "gpt2", "llama", "torch.nn encoder", "ours"])
 @torch.no_grad()
 def test_the_symmetric_form_puts_the_keys_in_the_place_of_queries(name):
-    """With nothing shrunk it is the model whose queries are its keys: checked by copying the key weights."""
+    """With an infinite threshold, `symmetric` equals the model with the key weights copied to the queries."""
     model = build(name)
     pa.robustify(model, pursuit=Pursuit(1, INF), layers="all", form="symmetric")
     symmetric = run(name, model)

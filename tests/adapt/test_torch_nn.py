@@ -27,7 +27,7 @@ def x():
 
 @pytest.mark.parametrize("grad", [False, True], ids=["fast path", "with gradients"])
 def test_the_encoders_own_kernel_is_never_taken_in_a_chosen_layer(x, grad):
-    """In evaluation torch runs a whole layer in one kernel, which knows nothing of RPC-Attention."""
+    """In eval mode torch would run the layer in one fused kernel, without RPC-Attention."""
     model = encoder()
     with torch.set_grad_enabled(grad):
         plain = model(x)
@@ -45,7 +45,7 @@ def test_the_encoders_own_kernel_is_never_taken_in_a_chosen_layer(x, grad):
 @pytest.mark.parametrize("additive", [False, True])
 @torch.no_grad()
 def test_padding_given_to_an_encoder_changes_nothing(x, additive):
-    """With nested tensors allowed, which torch would turn a padded batch into."""
+    """With nested tensors enabled, to which torch would convert a padded batch."""
     model = pa.robustify(encoder(), pursuit=Pursuit(4, 0.3), layers=[1])
     padded = torch.cat([x, 50 * torch.randn(B, 3, WIDTH, dtype=torch.float64)], 1)
     padding = (torch.arange(N + 3) >= N).expand(B, -1)  # True = to ignore
@@ -76,7 +76,7 @@ def test_a_causal_mask_makes_mu_a_prefix(x, boolean):
 
 @torch.no_grad()
 def test_layouts_of_multihead_attention(x):
-    """Batch first or second, one sequence alone, and masks of one head each, against the untouched module."""
+    """Batch first or second, unbatched input, and masks per head, compared with the original module."""
     torch.manual_seed(0)
     plain = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True).double()
     second = nn.MultiheadAttention(WIDTH, HEADS).double()
@@ -96,13 +96,13 @@ def test_layouts_of_multihead_attention(x):
         out, nothing = module(t, t, t, **options)
         torch.testing.assert_close(out, expected)
         assert weights is not None
-        assert nothing is None  # a pursuit has no one matrix
+        assert nothing is None  # RPC-Attention has no single attention matrix
         pa.restore(module)
 
 
 @torch.no_grad()
 def test_additive_padding_may_be_finite(x):
-    """-1e9 hides a key, -2 only weakens it: the untouched module is the judge."""
+    """A bias of -1e9 hides a key and -2 weakens it, as in the original module."""
     torch.manual_seed(0)
     module = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True).double()
     causal = torch.ones(N, N, dtype=torch.bool).triu(1)

@@ -25,7 +25,7 @@ def gradients(name, model):
 
 
 def without_dropout(model):
-    """In training mode, which checkpointing asks for, and still the same twice."""
+    """In training mode, which checkpointing requires; repeated calls are equal."""
     for module in model.modules():
         for name in ("p", "dropout", "attention_dropout", "drop_prob"):
             if isinstance(getattr(module, name, None), float):

@@ -218,6 +218,15 @@ def test_one_capture_inside_another(name):
     assert (len(outer), len(inner)) == (4, 2)
 
 
+@pytest.mark.parametrize("setting", [pa.TokenPursuit(), pa.TokenReweighting("l1"), pa.Temperature(0.7)])
+def test_attention_that_kernel_pca_does_not_describe_is_refused(setting):
+    model = pa.robustify(vit(), pursuit=setting, layers=[1])
+    message = rf"layer 1 computes attention with {type(setting).__name__}\("
+    with pytest.raises(InputError, match=message), capture(model, lambda heads: None):
+        pass
+    assert pa.restore(model)(torch.zeros(1, 3, 32, 32)).isfinite().all()
+
+
 def test_a_model_without_attention_is_refused():
     with pytest.raises(InputError, match="holds no attention"), capture(nn.Linear(2, 2), lambda heads: None):
         pass

@@ -1,4 +1,4 @@
-"""Decoding token by token gives what one causal call gives."""
+"""Decoding token by token equals one causal call."""
 
 import math
 from itertools import product
@@ -199,7 +199,7 @@ def test_beams_and_batches_are_selected_and_repeated(make, preset):
 
 
 def test_a_graph_that_holds_the_rows_is_never_written_into(make):
-    """Prefill with gradients, crop, decode without: the first output's gradients are still right."""
+    """Gradients of a prefill stay correct after cropping and decoding without gradients."""
     k, v = (t.requires_grad_() for t in make(B, H, N, D))
     options = dict(pursuit=Pursuit(3, 0.3))
     expected = torch.autograd.grad(pa.rpc_attention(k, v, is_causal=True, **options).square().sum(), (k, v))

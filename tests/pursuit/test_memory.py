@@ -1,4 +1,4 @@
-"""What the fast path allocates and what it keeps for the backward, counted in tensors rather than seconds."""
+"""Tensors that the fast path allocates and saves for the backward pass."""
 
 import math
 
@@ -15,7 +15,7 @@ PRESETS = tuple(pa.PRESETS)
 
 
 class Shapes(TorchDispatchMode):
-    """Every tensor that any operation returns, forward or backward."""
+    """Mode that records the tensors returned by all operations, forward and backward."""
 
     def __init__(self):
         super().__init__()
@@ -54,7 +54,7 @@ def test_no_square_matrix_is_ever_made(preset, case, recompute):
 
 
 def test_one_mask_serves_all_passes_where_causal_and_padded_meet():
-    """torch adds masks, so the boolean one becomes one bias; no pass makes or keeps another."""
+    """torch adds masks, so the boolean mask is converted to a bias once; no pass allocates or saves another."""
     _, k, v = tensors()
     key_mask = (torch.arange(N) < 80).expand(1, 1, N)
     kept, made = {}, {}
@@ -79,7 +79,7 @@ def test_other_leading_dimensions_and_widths_stay_linear_too(shape):
 
 
 def kept_bytes(n, preset, **options):
-    """Bytes of distinct storages the graph saves beside the inputs."""
+    """Bytes of distinct storages that the graph saves, without the inputs."""
     _, k, v = tensors()
     kept = {}
 
@@ -109,7 +109,7 @@ def test_recompute_keeps_nothing_that_grows_with_the_iterations(preset):
 
 
 def test_without_gradients_two_buffers_serve_any_number_of_iterations():
-    """Fresh key-sized storages beside the passes' own outputs do not grow with n."""
+    """The number of new key-sized storages, without the outputs of the passes, does not grow with n."""
 
     class Fresh(TorchDispatchMode):
         count = 0

@@ -1,4 +1,4 @@
-"""RPC-Attention against its plain reference, and the identities the readings must satisfy."""
+"""RPC-Attention compared with its plain reference, and identities of the presets."""
 
 import math
 from dataclasses import replace
@@ -80,7 +80,7 @@ def test_every_field_set_by_hand_is_what_the_reference_does(make, fields):
 
 
 def test_fields_change_the_function(make):
-    """Each switch is a different reading, so none may be ignored."""
+    """Each field of `Pursuit` changes the output."""
     k, v = make(B, H, N, D)
     base = Pursuit(3, 0.3)
     outputs = [
@@ -155,7 +155,7 @@ def test_no_gradient_goes_through_mu_when_told_so(make):
 
 
 class TestIdentities:
-    """Facts of the algorithm, each against torch's own attention rather than our reference."""
+    """Identities of the algorithm, compared with torch's attention instead of our reference."""
 
     def test_one_iteration_is_symmetric_attention_on_clamped_keys(self, make):
         k, v = make(B, H, N, D)

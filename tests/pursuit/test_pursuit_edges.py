@@ -1,4 +1,4 @@
-"""RPC-Attention at its edges: masks, extreme inputs, dropout, the trace, and bad input."""
+"""RPC-Attention in edge cases: masks, extreme inputs, dropout, the trace, and invalid input."""
 
 import math
 from dataclasses import replace
@@ -90,7 +90,7 @@ class TestMasks:
         torch.testing.assert_close(out, v[3].expand(N, D))
 
     def test_a_causal_attn_mask_alone_still_shares_mu(self, make):
-        """A mask hides keys from passes; only is_causal makes mu a prefix. Documented, so pinned here."""
+        """A mask hides keys in every pass; only is_causal makes mu a prefix mu, as documented."""
         k, v = make(N, D)
         tril = torch.ones(N, N, dtype=torch.bool).tril()
         masked = pa.rpc_attention(k, v, pursuit=Pursuit(3, 0.3), attn_mask=tril)
@@ -166,7 +166,7 @@ class TestExtremes:
                 k.contiguous(), v.contiguous(), q=None if query is None else q.contiguous(), pursuit=Pursuit(4, 0.3)
             )
             torch.testing.assert_close(out, again)
-        assert torch.equal(x, before)  # the buffers are ours, the inputs are not
+        assert torch.equal(x, before)  # inputs are not changed in place
 
     def test_cleaned_takes_other_widths_and_other_numbers_of_queries(self, make):
         (k,), (v,), (q,) = make(H, N, D, count=1), make(H, N, 5, count=1), make(H, 4, D, count=1)
@@ -188,12 +188,12 @@ def test_empty_batches_and_sequences(shape):
 
 class TestDropout:
     def test_only_the_last_pass_drops(self, make):
-        """With every weight dropped the last pass is zero; earlier ones must not have been touched."""
+        """With dropout 1 the last pass is zero; earlier passes have no dropout."""
         k, v = make(B, H, N, D)
         full = pa.rpc_attention(k, v, pursuit=Pursuit(3, 0.3), dropout_p=1.0)
         assert (full == 0).all()
         draws = torch.stack([pa.rpc_attention(k, v, pursuit=Pursuit(3, 0.3), dropout_p=0.3) for _ in range(3000)])
-        # Dropout in one pass only is unbiased; in an earlier one the softmax would bend the mean.
+        # Dropout in one pass only is unbiased; in an earlier pass the softmax would bias the mean.
         expected = pa.rpc_attention(k, v, pursuit=Pursuit(3, 0.3))
         z = (draws.mean(0) - expected) / (draws.std(0) / math.sqrt(len(draws)))
         assert 0.8 < z.std() < 1.2

@@ -1,4 +1,4 @@
-"""Surrogate gradients: the same outputs with another backward, or the model at an infinite threshold."""
+"""Surrogate gradients: the same outputs with a different backward pass, or those of an infinite threshold."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""torch.compile, export, torch.func, autocast and devices: the same numbers everywhere."""
+"""torch.compile, export, torch.func, autocast and devices give the same numbers."""
 
 import math
 import shutil
@@ -59,7 +59,7 @@ def test_compile_fullgraph(name):
 
 
 def test_compile_takes_pursuits_and_lengths_that_vary():
-    """A second value makes dynamo trace it as a symbol."""
+    """With a second value, dynamo traces the number as a symbol."""
     torch._dynamo.reset()
     compiled = torch.compile(pa.rpc_attention, fullgraph=True, backend="aot_eager")
     for n, lam in ((9, 0.3), (7, 0.4), (8, 0.5), (6, 0.6)):
@@ -143,7 +143,7 @@ def test_autocast_to_bfloat16(preset):
     full = pa.rpc_attention(tensors[1], tensors[2], q=tensors[0], **options)
     leaves = [t.clone().requires_grad_() for t in tensors]
     with torch.autocast("cpu", torch.bfloat16):
-        # A normalised q comes in float32 beside bfloat16 projections; autocast must level them.
+        # A normalised q is float32 and projections are bfloat16; autocast must convert them to one dtype.
         out = pa.rpc_attention(leaves[1].bfloat16(), leaves[2].bfloat16(), q=leaves[0], **options)
     assert out.dtype == torch.bfloat16
     # Two passes of 8-bit mantissas, inputs rounded too.
@@ -166,7 +166,7 @@ def test_autocast_trains_every_module():
 
 @pytest.mark.parametrize("name", [n for n in FUNCTIONS if "padded" not in n and "scaled" not in n])
 def test_no_device_is_hard_coded(name):
-    """On the meta device any tensor made on another one is an error."""
+    """On the meta device, any tensor created on another device raises an error."""
     tensors = [t.to("meta") for t in inputs()]
     assert FUNCTIONS[name](*tensors).device.type == "meta"
 

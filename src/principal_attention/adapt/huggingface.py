@@ -15,13 +15,14 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import bidirectional_mask_function, causal_mask_function, sdpa_mask
 
 from ..errors import InputError
-from ..pursuit import Pursuit, PursuitCache
+from ..pursuit import Pursuit, PursuitCache, TokenPursuit
 from ..sdpa import merge_masks
 from .choice import Choice
-from .decoding import pursuit_layer
+from .decoding import TokenLayer, pursuit_layer, token_layer
 from .masks import visible_keys
+from .put import held_choice, put_in
 from .registry import calls, is_known
-from .robust import Robust, swap
+from .robust import Robust
 
 NAME = "rpc"
 DEFAULT = Choice({0: Pursuit()}, "query")  # the paper's main setting, for a config without the field `rpc`
@@ -41,20 +42,22 @@ class CallsInterface(Robust):
                 "call pa.restore(model) first"
             )
         past = next((x for x in (*args, *kwargs.values()) if isinstance(x, Cache)), None)
-        if past is not None:
-            kwargs["pursuit_cache"] = pursuit_layer(past, self.layer_idx, getattr(self, "is_causal", False)).lend()
+        causal = getattr(self, "is_causal", False)
+        if past is not None and isinstance(self.rpc_pursuit, Pursuit):
+            kwargs["pursuit_cache"] = pursuit_layer(past, self.layer_idx, causal).lend()
+        elif past is not None and isinstance(self.rpc_pursuit, TokenPursuit):
+            kwargs["tokens"] = token_layer(past, self.layer_idx, causal)
         return super().forward(*args, **kwargs)
 
 
 def record(model: nn.Module, modules: list[Any]) -> None:
     """Write the pursuits and the form of `modules` to the config of their model, and set the implementation "rpc"."""
     for config, members in owned(model, modules):
-        held = {i: m for i, m in enumerate(members) if isinstance(m, CallsInterface)}
-        for module in held.values():
+        held = [m for m in members if isinstance(m, CallsInterface)]
+        for module in held:
             module.rpc_before = module.__dict__.get("rpc_before", config._attn_implementation)
-        if held:
-            first = next(iter(held.values()))
-            config.rpc = Choice({i: m.rpc_pursuit for i, m in held.items()}, first.rpc_form).to_json()
+        if (choice := held_choice(members)) is not None:
+            config.rpc = choice.to_json()
             config.attn_implementation = NAME  # saved with the config; the private field below is not
             config._attn_implementation = NAME
 
@@ -113,8 +116,7 @@ def _apply_config(model: PreTrainedModel) -> None:
         )
     for config, members in groups:
         choice = Choice.from_json(config.rpc, len(members)) if hasattr(config, "rpc") else DEFAULT
-        for index, pursuit in choice.pursuits.items():
-            swap(members[index], CallsInterface, rpc_pursuit=pursuit, rpc_form=choice.form)
+        put_in([(member, CallsInterface) for member in members], choice)  # statistics come with the weights
     record(model, modules)
 
 
@@ -174,6 +176,7 @@ def _attend(
     scaling: float | None = None,
     is_causal: bool | None = None,
     pursuit_cache: PursuitCache | None = None,
+    tokens: TokenLayer | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
@@ -210,9 +213,10 @@ def _attend(
         if mask is None and padding is not None:
             mask = padding[:, :, None]  # may hide more earlier tokens from the new rows than the cache's own padding
         padding = None if padding is None else padding[..., -key.shape[-2] :]
+    stored: dict[str, Any] = {"cache": pursuit_cache} if tokens is None else {"tokens": tokens}
     out = module.rpc_attend(
         query, key, value, key_mask=padding, attn_mask=mask, is_causal=causal, dropout_p=dropout, scale=scaling,
-        cache=pursuit_cache,
+        **stored,
     )  # fmt: skip
     return out.transpose(1, 2).contiguous(), None
 

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from ..errors import InputError
 from ..modules import RPC, Mechanism, SelfAttention, Softmax, Symmetric
 from ..pursuit import Pursuit, rpc_attention
-from .choice import Form
+from .choice import Form, Setting
+from .condemned import Suppression
 from .robust import Robust
 
 
@@ -34,12 +35,31 @@ class _Pursued(Mechanism):
         )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class _Defended(Mechanism):
+    """Attention with the setting of `module`, a token pursuit or a control, and the projections of its mechanism."""
+
+    original: Mechanism
+    module: Robust
+
+    @property
+    def needs(self) -> str:
+        return self.original.needs
+
+    def __repr__(self) -> str:
+        return repr(self.original)
+
+    def attend(self, parts: dict[str, Tensor], mixing: Tensor | None, dim: int, **options: Any) -> Tensor:
+        return self.module.rpc_attend(parts.get("q", parts["k"]), parts["k"], parts["v"], **options)
+
+
 class HoldsMechanism(Robust):
     """A `SelfAttention` whose forward uses RPC-Attention; its own mechanism is kept for `restore`."""
 
     @property
     def mechanism(self) -> Mechanism:
-        return _Pursued(self.__dict__["mechanism"], self.rpc_pursuit, self.rpc_form)
+        original, setting = self.__dict__["mechanism"], self.rpc_pursuit
+        return _Pursued(original, setting, self.rpc_form) if isinstance(setting, Pursuit) else _Defended(original, self)
 
     @classmethod
     def refuse(cls, module: nn.Module) -> None:
@@ -50,6 +70,14 @@ class HoldsMechanism(Robust):
             raise InputError(
                 f"the layer computes {mechanism}; RPC-Attention replaces Softmax, Symmetric or RPC only, choose other "
                 "layers"
+            )
+
+    @classmethod
+    def refuse_setting(cls, module: nn.Module, setting: Setting | Suppression) -> None:
+        if isinstance(module.__dict__["mechanism"], RPC) and not isinstance(setting, Pursuit):
+            raise InputError(
+                f"the layer was made with {module.__dict__['mechanism']}, which is not combined with token pursuit, "
+                "reweighting or a temperature; use a model with Softmax or Symmetric"
             )
 
     @classmethod

@@ -12,7 +12,10 @@ from torch.overrides import TorchFunctionMode
 
 from ..errors import InputError
 from ..pursuit import Pursuit, rpc_attention
-from .choice import Form
+from . import statistics
+from .choice import Form, Setting
+from .condemned import Suppression
+from .defend import defended
 from .masks import visible_keys
 
 
@@ -43,7 +46,7 @@ class Answers:
 class Robust(Swapped):
     """Base class of the mixins with RPC-Attention; one subclass for each way in which modules call attention."""
 
-    rpc_pursuit: Pursuit
+    rpc_pursuit: Setting | Suppression
     rpc_form: Form
 
     @classmethod
@@ -57,10 +60,16 @@ class Robust(Swapped):
         _combined(cls, _parts(module)[1] if isinstance(module, Swapped) else type(module))  # raises now if at all
 
     @classmethod
+    def refuse_setting(cls, module: nn.Module, setting: Setting | Suppression) -> None:
+        """Raise `InputError` if this module's attention cannot be replaced by this setting."""
+
+    @classmethod
     def has_queries(cls, module: nn.Module) -> bool:
         return True
 
     def rpc_attend(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        if not isinstance(self.rpc_pursuit, Pursuit):
+            return defended(self, q, k, v, **options)
         heads = q.shape[-3] if q.ndim > 3 else 1
         if q.ndim > 3 and k.shape[-3] != heads:  # grouped-query attention: each query head gets a copy of its keys
             k, v = (t.repeat_interleave(heads // k.shape[-3], dim=-3) for t in (k, v))
@@ -75,7 +84,11 @@ class Robust(Swapped):
         )  # fmt: skip
 
     def extra_repr(self) -> str:
-        own, rpc = super().extra_repr(), f"rpc={self.rpc_pursuit}, form={self.rpc_form!r}"
+        own, rpc = super().extra_repr(), f"rpc={self.rpc_pursuit}"
+        if isinstance(self.rpc_pursuit, Pursuit):
+            rpc += f", form={self.rpc_form!r}"
+        elif statistics.width_of(self) is not None:
+            rpc += ", calibrated"
         return f"{own}, {rpc}" if own else rpc
 
 
@@ -91,8 +104,15 @@ def swap_back(module: nn.Module) -> None:
     """Undo `swap`; do nothing to other modules."""
     if isinstance(module, Swapped):
         module.__class__ = _parts(module)[1]
-        for name in ("rpc_pursuit", "rpc_form", "rpc_before"):
+        for name in ("rpc_pursuit", "rpc_form", "rpc_before", "rpc_penalties", "rpc_layer"):
             module.__dict__.pop(name, None)
+        statistics.remove(module)
+
+
+def setting_of(module: nn.Module) -> Setting | None:
+    """Setting that `robustify` gave to the module; None for other modules, and for those after a `TokenPursuit`."""
+    given = module.rpc_pursuit if isinstance(module, Robust) else None
+    return None if isinstance(given, Suppression) else given
 
 
 def mixed_in(module: Swapped) -> Any:

@@ -21,6 +21,7 @@ from ..adapt.registry import calls
 from ..adapt.robust import Robust
 from ..errors import InputError
 from ..modules import SelfAttention
+from ..pursuit import Pursuit
 from ..sdpa import as_bias, merge_masks
 from .heads import Heads
 
@@ -40,6 +41,11 @@ def capture(model: nn.Module, receive: Receive) -> Iterator[int]:
         interface = _Interface(stack)
         for layer, module in enumerate(modules):
             watch = _Watch(layer, receive)
+            if isinstance(module, Robust) and not isinstance(module.rpc_pursuit, Pursuit):
+                raise InputError(
+                    f"layer {layer} computes attention with {module.rpc_pursuit}, which is not the softmax of its "
+                    "logits that kernel PCA describes; call pa.restore(model) first"
+                )
             if isinstance(module, SelfAttention):
                 _replace(stack, module, "attend", watch.mechanism(module))
             elif isinstance(module, Robust):

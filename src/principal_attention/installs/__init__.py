@@ -1,1 +1,1 @@
-"""Help past installs that are not whole: what is mended or registered when another library is imported."""
+"""Hooks that run when another library is imported: fix a broken torchvision, and watch model creation in timm."""

@@ -1,7 +1,8 @@
-"""`python -m principal_attention.installs`: let timm and torchvision be imported first, beside a CPU build of torch.
+"""`python -m principal_attention.installs`: make `import torchvision` work with a CPU build of torch.
 
-Where `import torchvision` fails on its missing operators (see `torchvision.py`), a `.pth` file in site-packages imports
-this package when Python starts, which takes milliseconds and does not import torch. Elsewhere nothing is written.
+If `import torchvision` fails because of missing operators (see `torchvision.py`), this command writes a `.pth` file to
+site-packages, which imports this package when Python starts; that takes milliseconds and does not import torch.
+Otherwise nothing is written.
 """
 
 import subprocess
@@ -9,7 +10,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-FILE = "principal_attention_torchvision.pth"  # read after the .pth file of an editable install, in alphabetical order
+FILE = "principal_attention_torchvision.pth"  # sorts after the .pth file of an editable install
 LINE = (
     'import importlib.util; importlib.util.find_spec("principal_attention") and '
     'importlib.import_module("principal_attention")\n'
@@ -23,15 +24,15 @@ def main() -> int:
     if done.returncode == 0 or last.startswith("ModuleNotFoundError: No module named 'torchvision'"):
         return 0
     if "torchvision::" not in last:
-        print(f"torchvision cannot be imported here, and this is not what can be mended: {last}", file=sys.stderr)
+        print(f"torchvision cannot be imported, and this command cannot fix its error: {last}", file=sys.stderr)
         return 1
     path = Path(sysconfig.get_path("purelib")) / FILE
     try:
         path.write_text(LINE, encoding="utf-8")
     except OSError as wrong:
-        print(f"{path} could not be written ({wrong.strerror}); torchvision stays as it is", file=sys.stderr)
+        print(f"{path} could not be written ({wrong.strerror}); torchvision was not fixed", file=sys.stderr)
         return 1
-    print(f"this torchvision was not built for this torch; {path} mends it when Python starts")
+    print(f"torchvision was built for another torch; {path} fixes its import when Python starts")
     return 0
 
 

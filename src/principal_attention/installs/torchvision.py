@@ -1,8 +1,8 @@
-"""torchvision beside a CPU build of torch.
+"""Make `import torchvision` work with a CPU build of torch.
 
-The registry's torchvision is built against CUDA torch; where its library cannot load, importing it fails on
-two operators it expects to exist, and takes timm and parts of transformers down with it. Declaring the two
-schemas is enough for everything but the operators themselves; that is done in that case only.
+torchvision on PyPI is built for CUDA torch. If its library cannot be loaded, the import fails because two operators
+are missing, and so do the imports of timm and parts of transformers. In that case the schemas of the two operators are
+declared here; everything except the two operators then works.
 """
 
 from collections.abc import Callable
@@ -16,10 +16,11 @@ _SCHEMAS = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
 )
-_library: Optional["torch.library.Library"] = None  # the schemas live as long as this does
+_library: Optional["torch.library.Library"] = None  # the schemas exist as long as this object
 
 
 def declare_missing() -> None:
+    """Declare the schemas of the missing operators."""
     global _library  # noqa: PLW0603
     import torch
 
@@ -30,7 +31,7 @@ def declare_missing() -> None:
 
 
 def execute(run: Callable[[ModuleType], None], module: ModuleType) -> None:
-    """Execute torchvision's own module, with the missing operators declared where it fails on them."""
+    """Execute torchvision's module; if it fails because of missing operators, declare them and repeat."""
     try:
         run(module)
     except RuntimeError as broken:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from ..sdpa import check_whole
+from ..sdpa import check_whole, is_number
 from .cache import CacheStep
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -61,11 +61,11 @@ class Pursuit:
 
     def __post_init__(self) -> None:
         check_whole("iterations", self.iterations)
-        if not _is_number(self.lam) or not self.lam >= 0:  # NaN is not
+        if not is_number(self.lam) or not self.lam >= 0:  # NaN is not
             raise InputError(f"lam is {self.lam!r}; expected a number ≥ 0, or math.inf for no shrinkage")
         if self.preset not in PRESETS:
             raise InputError(f"preset is {self.preset!r}; expected one of {', '.join(PRESETS)}")
-        if self.mu is not None and not (_is_number(self.mu) and 0 < self.mu < math.inf):
+        if self.mu is not None and not (is_number(self.mu) and 0 < self.mu < math.inf):
             raise InputError(f"mu is {self.mu!r}; expected a positive number, or None for N·D/(4‖K‖₁)")
         for name, choices in _CHOICES.items():
             given = getattr(self, name)
@@ -85,10 +85,6 @@ class Pursuit:
     def resolve(self) -> "Pursuit":
         """The same pursuit with every field filled in from its preset."""
         return self._resolved  # type: ignore[attr-defined, no-any-return]
-
-
-def _is_number(x: object) -> bool:
-    return isinstance(x, int | float | torch.SymFloat) and not isinstance(x, bool)
 
 
 def threshold(

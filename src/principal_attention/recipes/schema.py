@@ -132,7 +132,10 @@ class Recipe(Section):
         """With whole paths, so that a run can be resumed from any folder."""
         data = self.data.model_copy(update={key: whole(getattr(self.data, key)) for key in self.data.paths})
         start = ModelRef.of(self.init_from).anchored() if self.init_from else None
-        return self.model_copy(update={"data": data, "init_from": start})
+        robustify = self.robustify
+        if robustify is not None and robustify.calibrate is not None:
+            robustify = robustify.model_copy(update={"calibrate": whole(robustify.calibrate)})
+        return self.model_copy(update={"data": data, "init_from": start, "robustify": robustify})
 
     @property
     def learning_rate(self) -> float:

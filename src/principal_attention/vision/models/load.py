@@ -1,4 +1,4 @@
-"""A classifier from a name, a pretrained model or a finished run: the network, and the images it wants to see."""
+"""Build a `Classifier` from a model name, or load it from a pretrained model or a finished run."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -17,10 +17,13 @@ from ...adapt.choice import Choice
 from ...adapt.models import attention_modules
 from ...adapt.named import EXPECTED, ModelRef
 from ...adapt.pretrained import open_classifier
+from ...adapt.spec import Calibration
+from ...adapt.statistics import copy_statistics
 from ...errors import InputError, hint
 from ...plumbing.hub import UNREACHABLE, hub_is_unreachable
 from ...plumbing.layout import CARD, WEIGHTS
-from . import names  # noqa: F401  (registers them)
+from . import names  # noqa: F401  (registers the models)
+from .calibration import CalibrationImages
 from .classifier import Classifier, HuggingFace, View
 from .vit import read_model
 
@@ -34,11 +37,13 @@ def build_classifier(
     image_size: int | None = None,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
-    harden: Callable[[nn.Module], object] | None = None,
+    change: Callable[[nn.Module, Calibration], object] | None = None,
 ) -> Classifier:
-    """Either `name` (from scratch) or `init_from` (pretrained); `harden` puts RPC-Attention into it.
+    """Classifier with random weights (`name`) or pretrained weights (`init_from`); pass one of the two.
 
-    A pretrained model whose number of classes is another one keeps its weights and gets a new, random last layer.
+    If a pretrained model has another number of classes, its last layer is replaced by one with random weights.
+    `change` is called with the network, to put RPC-Attention into it, and a function that reads calibration images.
+    Default of `image_size`, `mean` and `std`: the values of the model.
     """
     args = dict(options or {})
     classes = args.pop("num_classes", None) or num_classes()
@@ -65,36 +70,37 @@ def build_classifier(
     if isinstance(card, dict):
         card |= {"mean": view.mean, "std": view.std, "input_size": (view.channels, view.size, view.size)}
         if view.channels != 3:
-            card["first_conv"] = None  # else timm takes the saved weights for those of RGB images and converts them
-    if harden is not None:
-        harden(made.network)
+            card["first_conv"] = None  # otherwise timm takes the saved weights for RGB weights and converts them
+    if change is not None:
+        change(made.network, partial(CalibrationImages, view))
     made = replace(made, view=view)
     _try(made)
     return made
 
 
 def load_classifier(model: ModelRef | str) -> Classifier:
-    """A model as it is, or with the RPC-Attention that its reference asks for. In evaluation mode."""
+    """Classifier in evaluation mode, with RPC-Attention if the `ModelRef` asks for it."""
     ref = ModelRef.of(model)
     made = _pretrained(ref, None, {}, None)
     if ref.robustify is not None:
-        ref.robustify.put_into(made.network)
+        ref.robustify.put_into(made.network, partial(CalibrationImages, made.view))
     _try(made)
     made.model.eval()
-    return made
+    return replace(made, name=ref.name)
 
 
 def untrained_classifier(like: Classifier) -> nn.Module:
-    """The same network with new random weights, in evaluation mode."""
+    """Copy of a classifier's network with new random weights, in evaluation mode. Statistics of token pursuit stay."""
     model: Any = like.model
     if isinstance(model, HuggingFace):
         made: nn.Module = HuggingFace(type(model.network)(model.network.config))
     else:
-        args = {**like.args, "num_classes": like.view.num_classes}  # a card may name the classes too
+        args = {**like.args, "num_classes": like.view.num_classes}  # config.json may set num_classes as well
         made = timm.create_model(model.pretrained_cfg["architecture"], **args)
         if (choice := notes.read(model)) is not None:
             notes.write(made, Choice.from_json(choice, len(attention_modules(made))))
             robustify(made)
+    copy_statistics(model, made)
     return made.to(next(model.parameters()).device).eval().requires_grad_(False)
 
 
@@ -108,11 +114,11 @@ def _pretrained(ref: ModelRef, classes: int | None, args: dict[str, Any], image_
 
 @torch.no_grad()
 def _try(made: Classifier) -> None:
-    """Show it one image: a model whose options do not go together says so before any training."""
+    """Run the model on one image, so that options that do not fit together raise an error before training."""
     view = made.view
     try:
         shape = made.model.eval()(torch.zeros(1, view.channels, view.size, view.size)).shape
-    except Exception as wrong:  # the network's own words
+    except Exception as wrong:  # any error of the network
         raise InputError(
             f"the model takes no images of {view.size}×{view.size}: {' '.join(str(wrong).split())}"
         ) from wrong
@@ -120,7 +126,7 @@ def _try(made: Classifier) -> None:
         made.model.train()
     if tuple(shape) != (1, view.num_classes):
         raise InputError(
-            f"the model answers with shape {tuple(shape)}; expected (1, {view.num_classes}), one logit a class"
+            f"the model's output has shape {tuple(shape)}; expected (1, {view.num_classes}), one logit per class"
         )
 
 
@@ -141,14 +147,14 @@ def _timm(
     model = _sized(create, what, image_size, remote=weights == "hub")
     if notes.read(model) is not None:
         robustify(model)
-    if classes not in (None, model.num_classes):  # after its weights were loaded in full: half would go unnoticed
+    if classes not in (None, model.num_classes):  # after loading all weights, or timm would not report missing ones
         model.reset_classifier(classes)
-    args = getattr(model, "model_args", args)  # our own models have them as JSON
+    args = getattr(model, "model_args", args)  # models of this package store their arguments, as JSON
     return _described(model, args, image_size)
 
 
 def _sized(make: Callable[..., Any], what: str, image_size: int | None, *, remote: bool = False) -> Any:
-    """Make a model for images of this size; one that takes any size has no option for it."""
+    """Create a model for images of this size; without `img_size` if the model has no such option."""
     try:
         try:
             return make(**({"img_size": image_size} if image_size else {}))
@@ -158,7 +164,7 @@ def _sized(make: Callable[..., Any], what: str, image_size: int | None, *, remot
             return make()
     except InputError:
         raise
-    except Exception as wrong:  # a wrong option, weights of another model, no network: timm's own words
+    except Exception as wrong:  # a wrong option, weights of another model, no network: any error of timm
         reason = UNREACHABLE if remote and hub_is_unreachable() else " ".join(str(wrong).split())[:500]
         raise InputError(f"{what} cannot be made: {reason}") from wrong
 
@@ -182,7 +188,7 @@ def _local_weights(name: str, weights: str) -> dict[str, Any]:
     except SafetensorError as wrong:
         raise InputError(f"{path} cannot be read as safetensors: {wrong}") from wrong
     found = {"file": str(path), "num_classes": classes, "url": "", "hf_hub_id": None, "custom_load": False}
-    card = path.with_name(CARD)  # of a model that was saved there: it may record RPC-Attention
+    card = path.with_name(CARD)  # config.json beside the weights, which may record RPC-Attention
     told = _json(card).get("pretrained_cfg") if card.is_file() else None
     return found | ({"notes": tuple(told.get("notes") or ())} if isinstance(told, dict) else {})
 
@@ -191,7 +197,7 @@ def _huggingface(folder: str, classes: int | None, args: dict[str, Any]) -> Clas
     from transformers import AutoModelForImageClassification
 
     if args:
-        raise InputError(f"a Hugging Face model takes no options here, but {sorted(args)[0]} was given")
+        raise InputError(f"the model option {sorted(args)[0]} was given, but Hugging Face models take no options")
     network, labels, missing = open_classifier(folder, AutoModelForImageClassification, classes)
     path = Path(folder) / "preprocessor_config.json"
     told = _json(path) if path.is_file() else {}
@@ -213,12 +219,12 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _values(told: Any, channels: int) -> tuple[float, ...]:
-    """What a card says of the channels, if it says something of each."""
+    """Value of each channel from a config file; 0.5 for all channels if it does not have one per channel."""
     return tuple(told) if isinstance(told, list | tuple) and len(told) == channels else (0.5,) * channels
 
 
 def _folder(ref: ModelRef, classes: int | None, args: dict[str, Any], image_size: int | None) -> Classifier:
-    """What `save_pretrained` or a finished run left there."""
+    """Classifier from a folder written by `save_pretrained` or a finished run."""
     folder = ref.folder
     if not (folder / CARD).is_file():
         raise InputError(f"the model is {folder}; {EXPECTED}")
@@ -237,18 +243,18 @@ def _folder(ref: ModelRef, classes: int | None, args: dict[str, Any], image_size
 
 
 def _described(model: Any, args: dict[str, Any], image_size: int | None) -> Classifier:
-    """A timm model with what it says of its images."""
+    """Classifier of a timm model, with the format of its images from timm's data config."""
     told = timm.data.resolve_model_data_config(model)
     _, size, width = told["input_size"]
     channels = args.get("in_chans", told["input_size"][0])
     embed: Any = getattr(model, "patch_embed", None)
     if getattr(embed, "img_size", None):
         size, width = embed.img_size
-        args = args | ({"img_size": image_size} if image_size else {})  # a card must say it
+        args = args | ({"img_size": image_size} if image_size else {})  # config.json must record it
     elif image_size is not None:
         size = width = image_size
     if size != width:
-        raise InputError(f"the model takes images of {size}×{width}; expected a square")
+        raise InputError(f"the model takes images of {size}×{width}; expected square images")
     mean, std = (_values(told[key], channels) for key in ("mean", "std"))
     view = View(size, channels, mean, std, model.num_classes, told["crop_pct"], told["interpolation"])
     return Classifier(model, view, args)
