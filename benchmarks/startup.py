@@ -15,9 +15,9 @@ from datetime import date
 from pathlib import Path
 from time import perf_counter
 
-from pages import keep
+from principal_attention.plumbing.files import write_text
 
-PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+PAGE = Path(__file__).parents[1] / "docs" / "benchmarks-startup.md"
 PRINCIPAL = Path(sys.executable).with_name("principal")
 TORCH = "import torch"
 COMMANDS = {
@@ -40,13 +40,13 @@ def seconds(words: list) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=11)
-    parser.add_argument("--write", action="store_true", help="write the table to docs/benchmarks.md")
+    parser.add_argument("--write", action="store_true", help="write the table to docs/benchmarks-startup.md")
     given = parser.parse_args()
     for words in COMMANDS.values():
         seconds(words)  # warms the file cache
     rounds = [{name: seconds(words) for name, words in COMMANDS.items()} for _ in range(given.rounds)]
     lines = [
-        "## Time to start", "",
+        "# Time to start", "",
         f"`python benchmarks/startup.py --write`, {date.today().isoformat()}, {os.cpu_count()} cores: time of each",
         "command in a new process, relative to `import torch` in the same round; median (smallest to largest) of",
         f"{given.rounds} rounds.", "",
@@ -57,7 +57,7 @@ def main() -> None:
         lines.append(f"| `{name}` | {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}) |")
     print("\n".join(lines))
     if given.write:
-        keep(PAGE, lines, title="Benchmarks")
+        write_text(PAGE, "\n".join([*lines, ""]))
 
 
 if __name__ == "__main__":
