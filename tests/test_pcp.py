@@ -1,4 +1,4 @@
-"""Principal Component Pursuit on the setting of Candès et al. (JACM 2011), Table 1, and at its edges."""
+"""Principal Component Pursuit in the setting of Candès et al. (JACM 2011), Table 1, and in edge cases."""
 
 import math
 
@@ -60,7 +60,7 @@ def test_an_empty_batch():
 
 
 def test_the_printed_sign_of_the_dual_diverges():
-    """Why we do not follow the paper's L update: the same problem, −Y/mu in place of +Y/mu."""
+    """Reason not to use the paper's update of L: with −Y/mu instead of +Y/mu the same problem diverges."""
     low_rank, sparse = problem(60, 3, 0.05)
     m = low_rank + sparse
     lam, mu = 1 / math.sqrt(60), torch.tensor([m.numel() / (4 * m.abs().sum())], dtype=torch.float64)

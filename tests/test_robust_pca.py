@@ -1,4 +1,4 @@
-"""The scikit-learn estimator: its contract, and what it is for."""
+"""`RobustPCA`: scikit-learn's estimator checks, and recovery of a subspace."""
 
 import numpy as np
 import pytest

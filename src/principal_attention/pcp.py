@@ -1,13 +1,18 @@
-"""Principal Component Pursuit (Candès, Li, Ma and Wright, JACM 2011): split a matrix into low rank plus sparse.
+"""Convex splits of a matrix into low rank plus errors: Principal Component Pursuit and Outlier Pursuit.
 
-    minimise ‖L‖₊ + lam·‖S‖₁ subject to L + S = M
+    minimise ‖L‖₊ + lam·‖S‖ subject to L + S = M
 
-solved by alternating directions: S ← shrink(M − L + Y/mu, lam/mu), L ← D_{1/mu}(M − S + Y/mu),
-Y ← Y + mu (M − L − S). The paper prints −Y/mu in the update of L, and D_mu for D_{1/mu}, which diverges.
+‖S‖ is ‖S‖₁ in Principal Component Pursuit (Candès, Li, Ma and Wright, JACM 2011), for errors of single entries, and
+‖S‖₂,₁, the sum of the rows' norms, in Outlier Pursuit (Xu, Caramanis and Sanghavi, IEEE Trans. Inf. Theory 2012), for
+errors of whole rows. Both are solved by alternating directions: S ← shrink(M − L + Y/mu, lam/mu) with the proximal
+step of ‖S‖, L ← D_{1/mu}(M − S + Y/mu), Y ← Y + mu (M − L − S). Candès et al. print −Y/mu in the update of L, and
+D_mu for D_{1/mu}, which diverges.
 """
 
 import math
 import warnings
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -18,10 +23,10 @@ from .sdpa import check_whole
 
 
 class PCPResult(NamedTuple):
-    """Result of `principal_component_pursuit`; leading dimensions are those of the input."""
+    """Result of `principal_component_pursuit` and `outlier_pursuit`; leading dimensions are those of the input."""
 
     low_rank: Tensor  # L, (…, n₁, n₂)
-    sparse: Tensor  # S, (…, n₁, n₂)
+    sparse: Tensor  # S, (…, n₁, n₂): few entries or few rows that are not zero
     iterations: Tensor  # iterations done, (…,)
     residual: Tensor  # ‖M − L − S‖/‖M‖ in the Frobenius norm, (…,)
     converged: Tensor  # whether the tolerance was reached, (…,) boolean
@@ -46,6 +51,35 @@ def principal_component_pursuit(
             smaller of ‖L‖ and ‖S‖ (relative to ‖M‖, L would not matter where the errors are much larger).
         max_iter: largest number of iterations; reaching it raises a `ConvergenceWarning`.
     """
+    _check(m, lam, mu, tol, max_iter)
+    lam = 1 / math.sqrt(max(m.shape[-2:])) if lam is None else lam
+    return _split(m, shrink_entries, shrink_entries, lam, mu, tol, max_iter, "principal component pursuit")
+
+
+def outlier_pursuit(
+    m: Tensor, *, lam: float | None = None, mu: float | None = None, tol: float = 1e-7, max_iter: int = 1000
+) -> PCPResult:
+    """Split each matrix of m into a low-rank part and a part with few rows that are not zero, the outliers.
+
+    One row per sample; the paper has one column per sample, so M there is the transpose of m. L is 0 in the rows of
+    outliers, or their best fit in the row space of the other rows; the outliers are the rows of `sparse` that are
+    not 0. Solved in float64, without gradients.
+
+    Args:
+        m: matrices (…, n₁, n₂), floating-point and finite.
+        lam: weight of the outliers; no row is an outlier for lam ≥ 1. The paper's 3/(7√(γn₁)) needs the share γ of
+            outliers, at most 9/(121·μ·rank) for rows of incoherence μ, and then bears any outliers, also equal
+            ones. Default: 1/√log n₁ (Zhang, Lin, Zhang and Chang, AAAI 2015), which needs neither the share nor the
+            rank and bears more of both, if no direction is shared by more than log n₁ outliers.
+        mu, tol, max_iter: as in `principal_component_pursuit`.
+    """
+    _check(m, lam, mu, tol, max_iter)
+    lam = 1 / math.sqrt(math.log(max(m.shape[-2], 2))) if lam is None else lam
+    return _split(m, partial(shrink_vectors, dim=-1), partial(shrink_vectors, dim=-2), lam, mu, tol, max_iter,
+                  "outlier pursuit")  # fmt: skip
+
+
+def _check(m: Tensor, lam: float | None, mu: float | None, tol: float, max_iter: int) -> None:
     if not isinstance(m, Tensor):
         raise DtypeError(f"m is a {type(m).__name__}; expected a torch.Tensor (convert arrays with torch.from_numpy)")
     if m.ndim < 2 or 0 in m.shape[-2:]:
@@ -61,24 +95,33 @@ def principal_component_pursuit(
         raise InputError("mu is infinite; expected a finite penalty, or None to start at n₁n₂/(4‖M‖₁)")
     check_whole("max_iter", max_iter)
 
+
+Shrink = Callable[[Tensor, Tensor], Tensor]  # proximal step of a norm: matrices (B, n₁, n₂), thresholds (B, 1, 1)
+
+
+def _split(
+    m: Tensor, shrink: Shrink, shrink_transposed: Shrink, lam: float, mu: float | None, tol: float, max_iter: int,
+    name: str,
+) -> PCPResult:  # fmt: skip
+    """The solver on checked input. `shrink_transposed`: the proximal step for transposed matrices."""
     m = m.detach()
     n1, n2 = m.shape[-2:]
-    lam = 1 / math.sqrt(max(n1, n2)) if lam is None else lam
     flat = m.reshape(-1, n1, n2)
     size = flat.abs().amax((-2, -1), keepdim=True).double()
     scaled = flat.double() / torch.where(size > 0, size, 1.0)  # squares of singular values must not overflow
     if n1 < n2:
         scaled = scaled.mT  # makes the Gram matrix in shrink_singular_values the smaller one
+        shrink = shrink_transposed
     mu_ = None if mu is None else mu * size
-    low_rank, sparse, iterations, residual, converged = _solve(scaled, lam, mu_, tol, max_iter)
+    low_rank, sparse, iterations, residual, converged = _solve(scaled, shrink, lam, mu_, tol, max_iter)
     if n1 < n2:
         low_rank, sparse = low_rank.mT, sparse.mT
     if not converged.all():
         warnings.warn(
-            f"principal component pursuit did not converge: it stopped after {max_iter} iterations at a residual of "
+            f"{name} did not converge: it stopped after {max_iter} iterations at a residual of "
             f"{residual.max().item():.1e}; raise max_iter or tol",
             ConvergenceWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
     lead = m.shape[:-2]
     return PCPResult(
@@ -92,7 +135,7 @@ def principal_component_pursuit(
 
 @torch.no_grad()
 def _solve(
-    m: Tensor, lam: float, mu: Tensor | None, tol: float, max_iter: int
+    m: Tensor, shrink: Shrink, lam: float, mu: Tensor | None, tol: float, max_iter: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Solve all matrices together; a converged matrix is removed, so each result is that of solving it by itself."""
     count = m.shape[0]
@@ -110,8 +153,7 @@ def _solve(
     for i in range(1, max_iter + 1):
         if not len(active):
             break
-        error = m - low + dual / mu
-        sp = error - error.clamp(-lam / mu, lam / mu)
+        sp = shrink(m - low + dual / mu, lam / mu)
         new = shrink_singular_values(m - sp + dual / mu, 1 / mu.squeeze(-1))
         gap = m - new - sp
         dual = dual + mu * gap
@@ -133,6 +175,17 @@ def _solve(
             ratio[moved > _BALANCE * primal] = 1 / _GROWTH
             mu = mu * ratio[:, None, None]
     return low_rank, sparse, iterations, residual, converged
+
+
+def shrink_entries(x: Tensor, threshold: Tensor) -> Tensor:
+    """Proximal step of ‖·‖₁: move each entry towards zero by the threshold."""
+    return x - x.clamp(-threshold, threshold)
+
+
+def shrink_vectors(x: Tensor, threshold: Tensor, dim: int) -> Tensor:
+    """Proximal step of ‖·‖₂,₁: shorten each vector along `dim` by the threshold, and set shorter ones to zero."""
+    length = x.norm(dim=dim, keepdim=True)
+    return x * torch.where(length > threshold, 1 - threshold / length, 0.0)
 
 
 def shrink_singular_values(x: Tensor, tau: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
-"""`RobustPCA`: Principal Component Pursuit as a scikit-learn estimator."""
+"""`RobustPCA`: Principal Component Pursuit and Outlier Pursuit as a scikit-learn estimator."""
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -9,23 +9,29 @@ from sklearn.utils.extmath import svd_flip
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .errors import InputError
-from .pcp import principal_component_pursuit
+from .pcp import outlier_pursuit, principal_component_pursuit
+
+PURSUITS = {"entries": principal_component_pursuit, "rows": outlier_pursuit}
 
 
 class RobustPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """PCA of the low-rank part of X, after Principal Component Pursuit has removed gross errors.
+    """PCA of the low-rank part of X, after a convex pursuit has removed gross errors.
 
     Parameters
     ----------
     n_components : int or None, default=None
         Number of principal axes to keep. None keeps all axes of the low-rank part.
+    kind : {"entries", "rows"}, default="entries"
+        Errors to remove: of single entries, by `principal_component_pursuit`, or of whole rows (outlying samples), by
+        `outlier_pursuit`.
     lam, mu, tol, max_iter
-        Parameters of `principal_component_pursuit`.
+        Parameters of the pursuit.
 
     Attributes
     ----------
     low_rank_, sparse_ : ndarray of shape (n_samples, n_features)
-        Low-rank and sparse part of the training data.
+        Low-rank and sparse part of the training data. With kind="rows" the outliers are the rows of `sparse_` that
+        are not zero.
     components_ : ndarray of shape (n_components_, n_features)
         Principal axes of `low_rank_`, by decreasing variance, with scikit-learn's signs.
     mean_ : ndarray of shape (n_features,)
@@ -46,12 +52,14 @@ class RobustPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self,
         n_components: int | None = None,
         *,
+        kind: Literal["entries", "rows"] = "entries",
         lam: float | None = None,
         mu: float | None = None,
         tol: float = 1e-7,
         max_iter: int = 1000,
     ):
         self.n_components = n_components
+        self.kind = kind
         self.lam = lam
         self.mu = mu
         self.tol = tol
@@ -59,7 +67,9 @@ class RobustPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def fit(self, X: Any, y: Any = None) -> "RobustPCA":
         X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
-        result = principal_component_pursuit(
+        if self.kind not in PURSUITS:
+            raise InputError(f"kind is {self.kind!r}; expected {' or '.join(map(repr, PURSUITS))}")
+        result = PURSUITS[self.kind](
             torch.from_numpy(np.array(X)), lam=self.lam, mu=self.mu, tol=self.tol, max_iter=self.max_iter
         )
         self.low_rank_, self.sparse_ = result.low_rank.numpy(), result.sparse.numpy()
