@@ -1,4 +1,4 @@
-"""Does an attack fail because the model is robust, or because its gradients lead nowhere? Checks that always run."""
+"""Checks for masked gradients: attacks that fail because gradients are useless, not because the model is robust."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -19,12 +19,12 @@ from .examples import ImageBatch
 from .protocols import budget
 from .subject import ImageSubject
 
-TOLERANCE = 0.02  # share of the images that chance may account for
-FLAGGED = 16  # images that AutoAttack's own checks look at
+TOLERANCE = 0.02  # share of the images by which a check may fail by chance
+FLAGGED = 16  # images for AutoAttack's own checks
 
 
 def gradient_case(n: int) -> Case:
-    """The norm of the loss's gradient at every image, and on the first batch what AutoAttack itself warns of."""
+    """Norm of the loss gradient at each image, and AutoAttack's own warnings on the first batch."""
     return Case("attacks", "gradients", n, _gradients, {"protocol": "pixel"}, cost=3)
 
 
@@ -68,7 +68,7 @@ def _collected() -> Iterator[list[str]]:
 
 
 def check_masking(model: str, results: Sequence[Result]) -> list[Record]:
-    """A record for everything that the results of attacks at hand allow to check."""
+    """Records of all checks that these results of attacks allow."""
     found = [*_zero_gradients(results), *_own_flags(results), *_black_box(results), *_growth(results, "eps"),
              *_growth(results, "steps")]  # fmt: skip
     return [check_record(model, "attacks", **each) for each in found]
@@ -78,7 +78,7 @@ def _zero_gradients(results: Sequence[Result]) -> Iterator[Record]:
     for result in results:
         if result.description["case"] == "gradients":
             n, bad = len(result.columns["size"]), int((~(result.columns["size"] > 0)).sum())
-            sentence = f"{bad} of {n} images have a gradient of zero, or none"
+            sentence = f"{bad} of {n} images have a gradient that is zero or NaN"
             yield dict(case="zero gradients", passed=bad == 0, sentence=sentence, n=n)
 
 
@@ -91,7 +91,7 @@ def _own_flags(results: Sequence[Result]) -> Iterator[Record]:
 
 
 def _black_box(results: Sequence[Result]) -> Iterator[Record]:
-    """An attack without gradients must not find what those with gradients do not."""
+    """Fails if an attack without gradients succeeds where attacks with gradients fail."""
     groups: dict[tuple[Any, ...], list[Result]] = {}
     for result in results:
         told = result.description
@@ -120,8 +120,10 @@ def _n(result: Result) -> int:
 
 
 def _growth(results: Sequence[Result], of: str) -> Iterator[Record]:
-    """More budget or more steps must not leave more images right. (Under `authors` they may: what moves away from a
-    wrong answer can arrive at the right one.)"""
+    """Fails if PGD with a larger budget or more steps leaves more answers correct.
+
+    The protocol `authors` is left out: moving away from a wrong prediction can lead to the correct one.
+    """
     groups: dict[tuple[Any, ...], list[Result]] = {}
     for result in results:
         told = result.description

@@ -1,4 +1,4 @@
-"""What every attack is given."""
+"""Inputs of an attack."""
 
 import math
 from collections.abc import Sequence
@@ -16,22 +16,22 @@ Bounds = tuple[float, float]
 
 @dataclass(frozen=True)
 class Attempt:
-    """Images that a model should take for something else than their labels."""
+    """Model, images, labels and budget of one call of an attack."""
 
     model: nn.Module
     images: Tensor
     labels: Tensor
-    eps: float
-    bounds: Bounds
+    eps: float  # budget in the norm of the attack
+    bounds: Bounds  # range of the images
     seed: int
-    indices: Sequence[int]
+    indices: Sequence[int]  # index of each image, for its random numbers
 
     def generator(self, place: int) -> torch.Generator:
-        """The random numbers of one image, whatever batch it is in."""
+        """Random generator of the image at a position of the batch; depends only on `seed` and the image's index."""
         return torch.Generator().manual_seed(words("attack", self.seed, self.indices[place])[0])
 
     def uniform(self) -> Tensor:
-        """Numbers from −1 to 1, each image's its own."""
+        """Uniform random numbers in [−1, 1] in the shape of the images, from the generator of each image."""
         drawn = torch.empty(self.images.shape)
         for place, each in enumerate(drawn):
             each.uniform_(-1, 1, generator=self.generator(place))
@@ -39,5 +39,5 @@ class Attempt:
 
 
 def size_of(change: Tensor, norm: Norm) -> Tensor:
-    """Of each image's change."""
+    """Norm of each image's perturbation."""
     return torch.linalg.vector_norm(change.flatten(1), {"linf": math.inf, "l2": 2, "l1": 1}[norm], dim=1)

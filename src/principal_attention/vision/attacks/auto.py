@@ -1,4 +1,4 @@
-"""The attacks of AutoAttack (pyautoattack), one by one and as the standard suite. Images are in [0, 1]."""
+"""Attacks of AutoAttack (pyautoattack), one by one and as the standard suite. Images are in [0, 1]."""
 
 import logging
 from typing import Any
@@ -9,12 +9,13 @@ from torch import Tensor, nn
 from ...errors import InputError
 from .attempt import Attempt
 
-TARGETS = 9
-LOG = logging.getLogger("auto-attack")  # where it writes its warnings
+TARGETS = 9  # default number of target classes
+LOG = logging.getLogger("auto-attack")  # logger of pyautoattack
 
 
 class _Target(nn.Module):
-    """The model as these attacks take it: they write into its answers, and ask with gradients when they need none."""
+    """Wrapper of the model for pyautoattack: returns a copy of the logits, which pyautoattack modifies in place, and
+    computes gradients only if the images require them."""
 
     def __init__(self, model: nn.Module):
         super().__init__()
@@ -26,7 +27,7 @@ class _Target(nn.Module):
 
 
 def _targets(attempt: Attempt, wanted: int, least: int, name: str) -> int:
-    """As many other classes as are wanted, or as there are."""
+    """Number of target classes, at most the number of other classes."""
     with torch.no_grad():
         classes = attempt.model(attempt.images[:1]).shape[-1]
     if classes < least:
@@ -35,7 +36,7 @@ def _targets(attempt: Attempt, wanted: int, least: int, name: str) -> int:
 
 
 def _made(kind: Any, attempt: Attempt, **options: Any) -> Any:
-    """An attack of theirs, with a seed from the generator that `attack` has set."""
+    """Attack of pyautoattack, with a seed drawn from torch's global generator, which `attack` has seeded."""
     seed = int(torch.randint(2**31, ()))
     return kind(_Target(attempt.model), eps=attempt.eps, seed=seed, device=attempt.images.device, **options)
 

@@ -1,4 +1,4 @@
-"""Attacks that follow gradients (foolbox), and plain noise to compare them with."""
+"""Gradient attacks of foolbox, and uniform noise as a baseline."""
 
 import math
 import os
@@ -11,15 +11,15 @@ from torch import Tensor
 
 from .attempt import Attempt
 
-os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")  # foolbox asks for git, and needs it for nothing here
-CONSTANTS = 4  # of Carlini and Wagner's attack
-UNBOUNDED = 1e6  # foolbox wants numbers
+os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")  # silences the warning about a missing git from foolbox's import
+CONSTANTS = 4  # number of constants that Carlini and Wagner's attack tries
+UNBOUNDED = 1e6  # replaces infinite bounds, since foolbox needs finite ones
 
 
 def _run(attempt: Attempt, make: Callable[[Any], Any], eps: float | None) -> Any:
-    """What foolbox's attack `make(foolbox.attacks)` finds: images, those within the budget, and which have fallen."""
+    """Result of foolbox's attack `make(foolbox.attacks)`: raw images, images clipped to the budget, success flags."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # foolbox's own, on import and after
+        warnings.simplefilter("ignore", DeprecationWarning)  # raised by foolbox itself
         import foolbox
 
         finite = tuple(math.copysign(min(abs(bound), UNBOUNDED), bound) for bound in attempt.bounds)
@@ -28,7 +28,8 @@ def _run(attempt: Attempt, make: Callable[[Any], Any], eps: float | None) -> Any
 
 
 def uniform_noise(attempt: Attempt) -> Tensor:
-    """foolbox's divides by the largest noise of an image whatever its sign, which leaves the budget."""
+    """Images plus uniform noise in [−ε, ε]. foolbox divides the noise by its maximum instead of its largest magnitude,
+    which exceeds the budget."""
     return attempt.images + attempt.eps * attempt.uniform()
 
 
@@ -37,8 +38,8 @@ def fgsm(attempt: Attempt) -> Tensor:
 
 
 def pgd(attempt: Attempt, *, steps: int, step: float | None = None) -> Tensor:
-    """From a random start; `step` is a share of ε, 2.5/steps if not given (Madry et al., 2018): enough to cross the
-    budget and come back."""
+    """PGD from a random start. `step`: step size divided by ε. Default: 2.5/steps (Madry et al., 2018), enough to cross
+    the budget from any start."""
     start = attempt.images + attempt.eps * attempt.uniform()
 
     def make(attacks: Any) -> Any:
@@ -52,14 +53,14 @@ def pgd(attempt: Attempt, *, steps: int, step: float | None = None) -> Tensor:
 
 
 def carlini_wagner(attempt: Attempt, *, steps: int) -> Tensor:
-    """The nearest adversarial image that `steps` steps find, shared by four constants; the budget only judges it."""
+    """Nearest adversarial images that are found in `steps` steps, divided among four constants; ε is not used."""
     constants = min(CONSTANTS, steps)
     options = dict(binary_search_steps=constants, steps=steps // constants, initial_const=1.0, abort_early=False)
     found, _, success = _run(attempt, lambda attacks: attacks.L2CarliniWagnerAttack(**options), None)
-    return torch.where(success.view(-1, 1, 1, 1), found, attempt.images)  # where it fails it returns black images
+    return torch.where(success.view(-1, 1, 1, 1), found, attempt.images)  # foolbox returns black images for failures
 
 
 def sparse_l1(attempt: Attempt, *, steps: int) -> Tensor:
-    """Sparse L1 descent (Tramèr and Boneh, 2019): each step changes the 1% of the values with the steepest slope."""
+    """Sparse L1 descent (Tramèr and Boneh, 2019): each step changes the 1% of values with the largest gradients."""
     options = dict(quantile=0.99, rel_stepsize=2.0 / steps, steps=steps)
     return _run(attempt, lambda attacks: attacks.SparseL1DescentAttack(**options), attempt.eps)[1]

@@ -1,7 +1,8 @@
-"""SPSA (Uesato et al., 2018): the gradient from random pairs of queries, for models whose own gradient may mislead.
+"""SPSA (Uesato et al., 2018): attack with gradients estimated from queries, for models with misleading gradients.
 
-Each pair asks the model at x + δd and x − δd, d a random sign for every value; the difference of the two losses times d
-is on average the gradient (Spall, 1992). A known implementation asks at 2x + δd instead.
+Each pair of queries evaluates the loss at x + δd and x − δd, where d has a random sign for every value. The difference
+of the two losses, divided by 2δ, times d is an estimate of the gradient (Spall, 1992). A known implementation evaluates
+at 2x + δd instead.
 """
 
 from collections.abc import Callable
@@ -11,11 +12,11 @@ from torch import Tensor
 
 from .attempt import Attempt
 
-PAIRS = 32  # at a time
+PAIRS = 32  # pairs of queries per batch
 
 
 def margin(logits: Tensor, labels: Tensor) -> Tensor:
-    """How far the true class is ahead of the best other one; an attack makes it negative."""
+    """Logit of the true class minus the largest other logit; negative for a misclassified image."""
     true = logits.gather(-1, labels[..., None]).squeeze(-1)
     return true - logits.scatter(-1, labels[..., None], -torch.inf).amax(-1)
 
@@ -23,7 +24,12 @@ def margin(logits: Tensor, labels: Tensor) -> Tensor:
 def estimate_gradient(
     loss: Callable[[Tensor], Tensor], image: Tensor, *, delta: float, samples: int, generator: torch.Generator
 ) -> Tensor:
-    """Of `loss` (a batch of images to a number each) at one image, from `samples` queries: half as many pairs."""
+    """Estimated gradient of `loss`, a function from a batch of images to one number each, at one image.
+
+    Args:
+        delta: distance δ of the queries from the image.
+        samples: number of queries, two per pair; at least one pair is used.
+    """
     total = torch.zeros_like(image)
     pairs = max(1, samples // 2)
     for first in range(0, pairs, PAIRS):
@@ -36,7 +42,10 @@ def estimate_gradient(
 
 @torch.no_grad()
 def spsa(attempt: Attempt, *, steps: int, samples: int = 128) -> Tensor:
-    """Adam on the margin in steps of ε/4, with queries 0.01 away from the image; one that has fallen is left alone."""
+    """Minimise the margin with Adam, learning rate ε/4 and δ = 0.01; stops for an image once it is misclassified.
+
+    `samples`: queries per gradient estimate.
+    """
     found = []
     for place, (image, label) in enumerate(zip(attempt.images, attempt.labels, strict=True)):
         generator = attempt.generator(place)
