@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"  # as `principal` sets it
 pytest_plugins = ["small_world", "small_runs"]  # fixtures that tests of several folders share
 
 

@@ -90,31 +90,34 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path):
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
-    """The demo with one seed; half a minute."""
+    """The demo with one seed; a minute."""
     out = tmp_path_factory.mktemp("demo")
     done = principal("demo", "--out", out, "--seeds", 1, env=os.environ | {"COLUMNS": "80"})
     assert done.returncode == 0, done.stderr
     return out, done.stdout
 
 
-def test_the_demo_measures_both_models_and_claims_nothing_from_one_seed(demo):
+def test_the_demo_measures_its_models_and_claims_nothing_from_one_seed(demo):
     out, said = demo
     records = [json.loads(line) for line in (out / "records.jsonl").read_text().splitlines()]
     for key in ("model", "suite", "case", "metric", "value", "n", "seed", "protocol"):
         assert all(key in record for record in records)
     found = {(r["model"], r["case"]): r["value"] for r in records}
-    for model in ("SymViT", "RPC-SymViT"):
+    for model in ("SymViT", "RPC-SymViT", "hardened SymViT"):
         # It has learned digits, and an attack of the same budget does more harm in twenty steps than in one.
         assert found[model, "validation"] > 0.8
         assert found[model, "pgd"] <= found[model, "fgsm"] < found[model, "validation"]
+    # Measured: 31 and 78% of 360 images, so a difference of 20 points is ten standard errors below.
+    assert found["hardened SymViT", "pgd"] > found["SymViT", "pgd"] + 0.2
     assert "no difference can be judged" in said
+    assert "…" not in said
     assert max(map(len, said.splitlines())) <= 80
 
 
 def test_the_demos_page_needs_nothing_beside_it(demo):
     out, _ = demo
     page = (out / "index.html").read_text(encoding="utf-8")
-    assert page.count('src="data:image/png;base64,') == page.count("<img") == 4
+    assert page.count('src="data:image/png;base64,') == page.count("<img") == 5
     for outside in ("http://", "https://", "<script", "@import", "url("):
         assert outside not in page
     assert "One seed has no deviation" in page

@@ -1,4 +1,4 @@
-"""The package as a stranger gets it: a wheel, an import that needs torch alone, types."""
+"""The package as installed: the wheel, an import that needs only torch, types."""
 
 import subprocess
 import sys

@@ -29,15 +29,20 @@ if TYPE_CHECKING:
     from .modules import Softmax as Softmax
     from .modules import Symmetric as Symmetric
     from .pcp import PCPResult as PCPResult
+    from .pcp import outlier_pursuit as outlier_pursuit
     from .pcp import principal_component_pursuit as principal_component_pursuit
     from .pursuit import PRESETS as PRESETS
     from .pursuit import Pursuit as Pursuit
     from .pursuit import PursuitCache as PursuitCache
     from .pursuit import PursuitTrace as PursuitTrace
+    from .pursuit import Temperature as Temperature
+    from .pursuit import TokenPursuit as TokenPursuit
+    from .pursuit import TokenReweighting as TokenReweighting
     from .pursuit import rpc_attention as rpc_attention
     from .pursuit import rpc_attention_reference as rpc_attention_reference
     from .pursuit import surrogate_gradients as surrogate_gradients
     from .robust_pca import RobustPCA as RobustPCA
+    from .vision.certify import MaskedCertifier as MaskedCertifier
 
 # Module of each public name. Modules are imported on first access, so that the command line can answer without torch.
 _HOMES = {
@@ -45,14 +50,14 @@ _HOMES = {
     "errors": ("ConvergenceWarning", "DtypeError", "InputError", "NonFiniteError", "RankError"),
     "kernel_pca": ("KernelPCA",),
     "modules": ("RPC", "KernelPCAValues", "Scaled", "SelfAttention", "Softmax", "Symmetric"),
-    "pcp": ("PCPResult", "principal_component_pursuit"),
+    "pcp": ("PCPResult", "outlier_pursuit", "principal_component_pursuit"),
     "pursuit": (
-        "PRESETS", "Pursuit", "PursuitCache", "PursuitTrace", "rpc_attention", "rpc_attention_reference",
-        "surrogate_gradients",
+        "PRESETS", "Pursuit", "PursuitCache", "PursuitTrace", "Temperature", "TokenPursuit", "TokenReweighting",
+        "rpc_attention", "rpc_attention_reference", "surrogate_gradients",
     ),
 }  # fmt: skip
 # Names whose modules may need packages other than torch; a star import leaves them out.
-_MORE = {"robust_pca": ("RobustPCA",), "adapt": ("restore", "robustify")}
+_MORE = {"robust_pca": ("RobustPCA",), "adapt": ("restore", "robustify"), "vision.certify": ("MaskedCertifier",)}
 _PLACE = {name: home for home, names in (_HOMES | _MORE).items() for name in names}
 
 __all__ = [
@@ -73,7 +78,11 @@ __all__ = [
     "SelfAttention",
     "Softmax",
     "Symmetric",
+    "Temperature",
+    "TokenPursuit",
+    "TokenReweighting",
     "kernel_pca_attention",
+    "outlier_pursuit",
     "principal_component_pursuit",
     "rpc_attention",
     "rpc_attention_reference",

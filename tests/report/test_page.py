@@ -7,15 +7,16 @@ import pytest
 from principal_attention.evaluation.compare import paired
 from principal_attention.report.demo import write_page
 
-MODELS = ["SymViT", "RPC-SymViT"]
+MODELS = ["SymViT", "RPC-SymViT", "hardened SymViT"]
 
 
 def page(folder, **changes):
-    values = {"SymViT": [0.9, 0.91, 0.92], "RPC-SymViT": [0.8, 0.9, 0.95]}
+    values = {"SymViT": [0.9, 0.91, 0.92], "RPC-SymViT": [0.8, 0.9, 0.95], "hardened SymViT": [0.95, 0.96, 0.98]}
     rows = [
-        {"case": case, "title": title, "values": values, "difference": paired(*reversed(values.values()))}
-        for case, title in (("validation", "clean"), ("fgsm", "FGSM ε 0.1"))
-    ]
+        {"case": case, "title": title, "model": name, "values": found,
+         "difference": None if name == "SymViT" else paired(found, values["SymViT"])}
+        for case, title in (("validation", "clean"), ("fgsm", "FGSM ε 0.1")) for name, found in values.items()
+    ]  # fmt: skip
     image = [[i / 7] * 8 for i in range(8)]
     sample = {
         "labels": [3, 4], "images": {c: [image] * 2 for c in ("validation", "fgsm")},
@@ -33,8 +34,9 @@ def test_numbers_are_on_the_page_with_their_deviation(tmp_path):
     text = page(tmp_path).read_text(encoding="utf-8")
     assert "91.0 ± 1.0" in text
     assert "88.3 ± 7.6" in text
-    assert "-2.7" in text  # the difference, and that it is noise
-    assert text.count("within noise") == 2
+    assert "-2.7" in text  # difference of RPC-SymViT, which is within noise
+    assert text.count("within noise") == 3  # twice in the table, once where it is defined
+    assert text.count("better") == 2
     assert "Nothing is beyond noise." in text
     assert "measured 2026-11-18" in text
 
@@ -70,9 +72,9 @@ def test_a_browser_shows_it_whole_and_asks_nobody_for_anything(browser, tmp_path
     tab.goto(page(tmp_path).as_uri())
     assert not complaints
     assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
-    assert tab.locator("h1").inner_text() == "RPC-SymViT against SymViT on handwritten digits"
-    assert tab.locator("#results tbody tr").count() == 2
-    assert tab.locator("#results tbody tr").first.locator("td").all_inner_texts()[1] == "91.0 ± 1.0"
+    assert tab.locator("h1").inner_text() == "Hardening a vision transformer of handwritten digits"
+    assert tab.locator("#results tbody tr").count() == 6
+    assert tab.locator("#results tbody tr").first.locator("td").all_inner_texts()[2] == "91.0 ± 1.0"
     for picture in tab.locator("img").all():  # each is decoded and has an alternative text
         assert picture.evaluate("image => image.naturalWidth") > 100
         assert picture.get_attribute("alt")

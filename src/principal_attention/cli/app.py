@@ -1,4 +1,4 @@
-"""The commands of `principal`. Each parses its arguments and calls the package that does the work."""
+"""Commands of `principal`. Each parses its arguments and calls the package that does the work."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -9,6 +9,7 @@ import typer
 
 from ..adapt.spec import HELP as ROBUSTIFY_HELP
 from ..errors import InputError
+from ..plumbing.sections import split_words
 from ..recipes import headline, list_recipes, print_recipe
 from ..tasks import all_kinds, read_recipe
 from ..tasks import train as run_training
@@ -40,7 +41,7 @@ def root(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")  # of reading a file; downloads have their own
+    os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")  # bars of reading files; downloads keep theirs
 
 
 def demo(
@@ -64,7 +65,7 @@ def train(
     ],
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="Keys of the recipe to change, as optimizer.lr=1e-3."),
+        typer.Argument(metavar="[KEY=VALUE]...", help="Keys of the recipe to change, such as optimizer.lr=1e-3."),
     ] = None,
     out: Annotated[Path | None, _path("Folder of the run. Default: runs/NAME-SEED.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the newest complete checkpoint.")] = False,
@@ -77,9 +78,9 @@ def train(
 
     Example: principal train wikitext_small/rpc_symlm data.source=/path/to/wikitext-103 --out runs/words
     """
-    checked = read_recipe(recipe, overrides or [])  # a mistake is answered before the engine takes its seconds
+    checked = read_recipe(recipe, overrides or [])  # before importing the engine, which takes seconds
     if out is None and Path(recipe).is_dir():
-        out = Path(recipe)  # a run, to be continued where it is
+        out = Path(recipe)  # the folder of a run: resume it in place
     done = run_training(checked, out, resume=resume)
     if done.tracked and RANK == 0:
         from ..report.tracking import write_plot
@@ -116,7 +117,7 @@ def evaluate(
     ] = None,
     robustify: Annotated[str | None, ROBUSTIFY] = None,
     checkpoint: Annotated[str | None, CHECKPOINT] = None,
-    batch_size: Annotated[int, _count("Examples, or windows of text, computed together.")] = 50,
+    batch_size: Annotated[int, _count("Number of examples, or windows of text, per batch.")] = 50,
     seed: Annotated[int, _count("Seed of corruptions, attacks and swapped words.", least=0)] = 0,
     out: Annotated[Path | None, _path("Folder for the results. Default: runs/evaluate-MODEL.")] = None,
     against: Annotated[
@@ -139,6 +140,38 @@ def evaluate(
     evaluation.run_evaluate(asked, given, find_offers(evaluation.sections))
 
 
+def certify(
+    model: Annotated[str, MODEL],
+    patch: Annotated[
+        str, typer.Option(metavar="N,…", help="Sides in pixels of the squares to certify against, as 16,32,48.")
+    ] = "32",
+    data: Annotated[str | None, DATA] = None,
+    split: Annotated[str | None, SPLIT] = None,
+    limit: Annotated[int | None, _count("Certify N images (stratified, the same for every model).")] = None,
+    robustify: Annotated[str | None, ROBUSTIFY] = None,
+    checkpoint: Annotated[str | None, CHECKPOINT] = None,
+    batch_size: Annotated[int, _count("Number of images per batch; an interruption loses at most one batch.")] = 5,
+    out: Annotated[Path | None, _path("Folder for the results. Default: runs/certify-MODEL.")] = None,
+    against: Annotated[
+        Path | None, _path("Folder of another model's certificates, to compare with image by image.")
+    ] = None,
+) -> None:
+    """Count the images whose answer is correct and cannot be changed by any patch of a size, wherever it is.
+
+    The answer is that of a defended model, which removes blocks of tokens (double masking). Runs suite `certificate` of
+    `principal evaluate`: the same command resumes, and processes share the images under
+    torchrun --nproc-per-node 8 -m principal_attention certify …
+
+    Example: principal certify timm:deit_tiny_patch16_224 --patch 32 --data /path/to/imagenet --limit 200
+
+    Example: principal certify runs/hardened --patch 16,32,48 --data /path/to/imagenet --out runs/certified
+    """
+    asked = evaluation.Request(
+        model, "certificate", data, split, limit, batch_size, 0, robustify, checkpoint, out, against, "certify"
+    )
+    evaluation.run_evaluate(asked, {"patch": patch}, find_offers(evaluation.sections))
+
+
 def analyze(
     model: Annotated[str, MODEL],
     data: Annotated[str | None, DATA] = None,
@@ -146,11 +179,11 @@ def analyze(
     images: Annotated[int, _count("Number of images or texts.", "--images", "--texts")] = 100,
     prefixes: Annotated[
         str,
-        typer.Option(metavar="N,…", help="For causal heads: numbers of keys that the analysed rows see, as 64,128."),
+        typer.Option(metavar="N,…", help="For causal heads: numbers of keys that the analysed rows see; e.g. 64,128."),
     ] = "",
     robustify: Annotated[str | None, ROBUSTIFY] = None,
     checkpoint: Annotated[str | None, CHECKPOINT] = None,
-    batch_size: Annotated[int, _count("Examples computed together.")] = 8,
+    batch_size: Annotated[int, _count("Number of examples per batch.")] = 8,
     seed: Annotated[int, _count("Seed of the null models and the bootstrap.", least=0)] = 0,
     out: Annotated[Path | None, _path("Folder for the results. Default: runs/analyze-MODEL.")] = None,
     **given: Any,
@@ -169,6 +202,65 @@ def analyze(
     )  # fmt: skip
 
 
+def harden(
+    model: Annotated[str, MODEL],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="Keys of the recipe to change, as optimizer.lr=1e-4."),
+    ] = None,
+    data: Annotated[
+        str, typer.Option(metavar="DATA", help="Images: a folder, parquet files or a hub name. Labels are not needed.")
+    ] = ...,  # type: ignore[assignment]
+    against: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Threat: linf (every pixel changed by at most --eps), corruptions, or patch (a square).",
+        ),
+    ] = "linf",
+    split: Annotated[str | None, typer.Option(metavar="NAME", help="Split to train on. Default: train.")] = None,
+    holdout: Annotated[
+        int | None,
+        _count("Training examples to hold out for measuring. Default: the validation split, else a fifth."),
+    ] = None,
+    epochs: Annotated[int | None, _count("Passes over the images. Default: the recipe's.")] = None,
+    eps: Annotated[str | None, typer.Option(metavar="NUMBER", help="linf: budget. Default: 1/255.")] = None,
+    steps: Annotated[int | None, _count("linf: gradient steps of the training's attack. Default: 1.")] = None,
+    loss: Annotated[
+        str | None, typer.Option(metavar="NAME", help="linf: distill, or with labels pgd or trades. Default: distill.")
+    ] = None,
+    corruptions: Annotated[
+        str | None, typer.Option(metavar="NAME,…", help="corruptions: kinds to train on. Default: four of the fifteen.")
+    ] = None,
+    patch: Annotated[int | None, _count("patch: side of the square in pixels. Default: 32.")] = None,
+    labels: Annotated[
+        bool, typer.Option("--labels", help="Learn the labels of the images instead of the untouched model's answers.")
+    ] = False,
+    robustify: Annotated[str | None, ROBUSTIFY] = None,
+    measure: Annotated[
+        int | None, _count("Held-out examples to measure on. Default: all; 100 for certificates.")
+    ] = None,
+    seed: Annotated[int, _count("Seed of the training and of the measurements.", least=0)] = 0,
+    out: Annotated[Path | None, _path("Folder of the hardened model. Default: runs/harden-MODEL-THREAT.")] = None,
+) -> None:
+    """Fine-tune an image classifier against a threat, and measure it before and after on held-out images.
+
+    The model learns its own clean answers on attacked, corrupted or partly hidden images, so labels are not needed.
+    The folder holds the model, for every other command, and a page with the results. The same command resumes an
+    interrupted one. The built-in recipes harden/linf, harden/corruptions and harden/patch say how it is trained.
+
+    Example: principal harden timm:deit_tiny_patch16_224 --data /path/to/images --against linf --out runs/hardened
+    """
+    from .harden import Request, run_harden
+
+    given: dict[str, Any] = {"eps": eps, "steps": steps, "loss": loss, "patch": patch}
+    given["corruptions"] = None if corruptions is None else list(split_words(corruptions))
+    run_harden(Request(
+        model, data, against, split, holdout, measure, labels, epochs, seed, robustify, out,
+        {name: value for name, value in given.items() if value is not None}, overrides or [],
+    ))  # fmt: skip
+
+
 def list_(
     what: Annotated[str, typer.Argument(metavar="WHAT", help="recipes, models, suites, attacks or corruptions.")],
     name: Annotated[
@@ -176,7 +268,7 @@ def list_(
     ] = None,
 ) -> None:
     """List the built-in recipes, this package's models, the suites of `principal evaluate`, the attacks or the
-    corruptions, with a line about each.
+    corruptions, with a one-line description of each.
 
     Example: principal list recipes
 
@@ -195,7 +287,7 @@ def list_(
 
 
 def _listings() -> dict[str, list[Callable[[], Mapping[str, str]]]]:
-    """Listings by name, each a function that returns names and their lines; kinds of tasks add to it."""
+    """Functions of each listing, which return descriptions by name; kinds of models may add listings."""
     found: dict[str, list[Callable[[], Mapping[str, str]]]] = {"recipes": [_recipes], "suites": [_suites]}
     for kind in all_kinds():
         for name, listing in kind.listings().items():
@@ -208,7 +300,7 @@ def _recipes() -> dict[str, str]:
 
 
 def _suites() -> dict[str, str]:
-    """Suites of all kinds; a name that several kinds have gets the lines of all of them."""
+    """Descriptions of the suites of all kinds; suites with the same name share a line."""
     found: dict[str, list[str]] = {}
     for kind in all_kinds():
         for suite in kind.suites.values():
@@ -230,7 +322,9 @@ def build_app() -> typer.Typer:
         "demo": demo,
         "train": train,
         "evaluate": with_options(evaluate, find_offers(evaluation.sections)),
+        "certify": certify,
         "analyze": with_options(analyze, find_offers(analysis.sections)),
+        "harden": harden,
         **{command.__name__: command for kind in all_kinds() for command in kind.commands()},
         "list": list_,
     }

@@ -28,11 +28,14 @@ from ..report.demo import write_page
 from ..tasks.image_classes.demo import (
     BASELINE,
     CASES,
+    CHAINS,
+    HARDENED,
     MODELS,
-    OURS,
+    RPC,
     SAMPLES,
     demo_recipe,
     demo_steps,
+    folder_name,
     run_job,
     steps_done,
 )
@@ -41,7 +44,7 @@ from ..tasks.image_classes.demo import (
 def run_demo(out: Path, *, seeds: int) -> None:
     """Run `principal demo` into the folder `out`."""
     started = time.monotonic()
-    jobs = [(name, seed, out / f"{name.lower()}-{seed}") for seed in range(seeds) for name in MODELS]
+    jobs = [(name, seed, out / folder_name(name, seed)) for seed in range(seeds) for name in MODELS]
     with output_folder(out, "a demo"):
         write_text(out / DEMO, json.dumps({"seeds": seeds, "models": list(MODELS)}) + "\n")
         _run_all(jobs)
@@ -63,8 +66,10 @@ def _report(out: Path, jobs: list[tuple[str, int, Path]], seeds: int, started: f
 
 def _run_all(jobs: list[tuple[str, int, Path]]) -> None:
     """Train and attack the models, one process per core; the bar counts the steps of all processes."""
-    processes = min(cores(), len(jobs))
-    total = sum(demo_steps(demo_recipe(name, seed)) for name, seed, _ in jobs)
+    processes = min(cores(), len(CHAINS) * len({seed for _, seed, _ in jobs}))
+    total = sum(demo_steps(demo_recipe(name, seed, folder.parent)) for name, seed, folder in jobs)
+    chains = [[job for job in jobs if job[0] in names and job[1] == seed]
+              for seed in dict.fromkeys(job[1] for job in jobs) for names in CHAINS]  # fmt: skip
     context = multiprocessing.get_context("spawn")
     with (
         make_progress() as bar,
@@ -72,11 +77,11 @@ def _run_all(jobs: list[tuple[str, int, Path]]) -> None:
     ):
         task = bar.add_task("training and attacking", total=total, note="")
         with _deaf():  # the processes that start here ignore Ctrl-C; this process ends them
-            futures: list[Future[None]] = [pool.submit(run_job, *job) for job in jobs]
+            futures: list[Future[None]] = [pool.submit(_run_chain, chain) for chain in chains]
         try:
             while not all(future.done() for future in futures):
                 done = sum(steps_done(folder) for _, _, folder in jobs)
-                finished = sum(future.done() for future in futures)
+                finished = sum((folder / SAMPLES).exists() for _, _, folder in jobs)
                 bar.update(task, completed=done, note=f"{finished} of {len(jobs)} models done")
                 if any(future.done() and future.exception() for future in futures):
                     break
@@ -89,6 +94,11 @@ def _run_all(jobs: list[tuple[str, int, Path]]) -> None:
             raise
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _run_chain(jobs: list[tuple[str, int, Path]]) -> None:
+    for job in jobs:
+        run_job(*job)
 
 
 @contextmanager
@@ -115,7 +125,8 @@ def _follow_the_parent() -> None:
 
 
 def summarise(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row per case: accuracies of each model over seeds, and their paired difference."""
+    """Rows of the table, one for each case and model: the accuracies over seeds, and the paired difference from
+    SymViT."""
     rows = []
     for case, (_, title) in CASES.items():
         values = {
@@ -126,34 +137,45 @@ def summarise(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
         }
         if not values[BASELINE]:
             raise InputError(f"there are no records of {case}; remove the folder and run the demo again")
-        rows.append(
-            {"case": case, "title": title, "values": values, "difference": paired(values[OURS], values[BASELINE])}
-        )
+        rows += [
+            {"case": case, "title": title, "model": name, "values": found,
+             "difference": None if name == BASELINE else paired(found, values[BASELINE])}
+            for name, found in values.items()
+        ]  # fmt: skip
     return rows
 
 
 def _print_table(rows: list[dict[str, Any]], seeds: int) -> None:
-    title = f"Top-1 in % on 360 held-out digits, mean ± standard deviation over {seeds} seeds"
+    title = "Top-1 in % on 360 held-out digits"
     table = Table(
-        title=title if seeds > 1 else "Top-1 in % on 360 held-out digits", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
-    )
-    for number, head in enumerate(("", *MODELS, "difference (95%)", "")):
-        table.add_column(head, justify="right" if number in (1, 2, 3) else "left", no_wrap=True)
+        title=f"{title}, mean ± standard deviation over {seeds} seeds" if seeds > 1 else title, box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )  # fmt: skip
+    for head in ("", "model", "top-1", "difference (95%)", ""):
+        table.add_column(head, justify="right" if head.startswith(("top", "diff")) else "left", no_wrap=True)
     for row in rows:
         found = row["difference"]
-        interval = f" ({100 * found.low:+.1f} to {100 * found.high:+.1f})" if seeds > 1 else ""
-        values = (percent(values) for values in row["values"].values())
-        table.add_row(row["title"], *values, f"{100 * found.mean:+.1f}{interval}", found.verdict())
+        first = row["model"] == BASELINE
+        between = f" ({100 * found.low:+.1f} to {100 * found.high:+.1f})" if found and seeds > 1 else ""
+        difference = "" if first else f"{100 * found.mean:+.1f}{between}"
+        said = "" if first else found.verdict()
+        table.add_row(row["title"] if first else "", row["model"], percent(row["values"]), difference, said)
     console = Console()
     console.print(table)
     console.print(verdict(rows), highlight=False)
 
 
 def verdict(rows: list[dict[str, Any]]) -> str:
-    """Sentence about which differences exceed the noise."""
-    if rows[0]["difference"].pairs < 2:
+    """Summary of the differences from SymViT."""
+    compared = [row for row in rows if row["difference"] is not None]
+    if compared[0]["difference"].pairs < 2:
         return "One seed has no deviation, so no difference can be judged."
-    beyond = [row["title"] for row in rows if row["difference"].beyond_noise]
-    if beyond:
-        return f"{OURS} differs from {BASELINE} by more than noise in these cases only: {'; '.join(beyond)}."
-    return f"No difference between {OURS} and {BASELINE} exceeds the noise."
+    said = []
+    for name in (RPC, HARDENED):
+        beyond = [f"{row['title']} ({100 * row['difference'].mean:+.1f})" for row in compared
+                  if row["model"] == name and row["difference"].beyond_noise]  # fmt: skip
+        if beyond:
+            said.append(f"{name} differs from {BASELINE} by more than noise here: {'; '.join(beyond)}.")
+        else:
+            said.append(f"No difference between {name} and {BASELINE} is beyond noise.")
+    return " ".join(said)

@@ -1,6 +1,6 @@
 """Recipe files: a built-in name or a path, merged over its `base`, with `key=value` overrides on top."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +37,15 @@ def find_recipe(name: str | Path) -> Path:
     )
 
 
-def read_content(name: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
+def read_content(
+    name: str | Path, overrides: Sequence[str] = (), sections: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Keys and values of a recipe merged over its base, not yet checked. Each override is `section.key=value`, with
     the value written as in YAML."""
     path = find_recipe(name)
     content = _inherit(path, ())
     content.setdefault("name", "-".join(_words(path)))
+    content = _merge(content, dict(sections or {}))
     for override in overrides:
         _override(content, override)
     return content

@@ -1,7 +1,8 @@
-"""Figures as pictures inside a page."""
+"""Figures, and their embedding in a page."""
 
 import base64
 import io
+from collections.abc import Sequence
 from typing import Any
 
 import matplotlib
@@ -9,9 +10,9 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
-__all__ = ["COLOURS", "accuracies", "answers", "curves", "embedded", "plt", "save"]
+__all__ = ["COLOURS", "accuracies", "answers", "before_and_after", "curves", "embedded", "plt", "save"]
 
-COLOURS = ("#4c72b0", "#c44e52")
+COLOURS = ("#4c72b0", "#c44e52", "#55a868")
 
 
 def save(figure: Any, where: Any) -> None:
@@ -19,7 +20,7 @@ def save(figure: Any, where: Any) -> None:
 
 
 def embedded(figure: Any) -> str:
-    """The figure as the address of an <img>."""
+    """Data URL of a figure, for the src of an <img>; closes the figure."""
     buffer = io.BytesIO()
     save(figure, buffer)
     plt.close(figure)
@@ -27,23 +28,26 @@ def embedded(figure: Any) -> str:
 
 
 def accuracies(rows: list[dict[str, Any]], models: list[str]) -> str:
-    """A dot a seed and a bar at the mean, case by case."""
+    """Accuracy of each model in each case: one dot per seed, a bar for the mean."""
     figure, axis = plt.subplots(figsize=(7, 3))
-    for offset, (name, colour) in enumerate(zip(models, COLOURS, strict=False)):
-        for place, row in enumerate(rows):
-            values, x = row["values"][name], place + 0.3 * (offset - 0.5)
-            axis.bar(x, sum(values) / len(values), width=0.27, color=colour, alpha=0.35, label=None if place else name)
-            axis.plot([x] * len(values), values, "o", color=colour, markersize=4)
-    axis.set_xticks(range(len(rows)), [row["title"] for row in rows])
+    titles = list(dict.fromkeys(row["title"] for row in rows))
+    width = 0.8 / len(models)
+    for row in rows:
+        number = models.index(row["model"])
+        values, x = row["values"], titles.index(row["title"]) + width * (number - (len(models) - 1) / 2)
+        label = row["model"] if row["title"] == titles[0] else None
+        axis.bar(x, sum(values) / len(values), width=0.9 * width, color=COLOURS[number], alpha=0.35, label=label)
+        axis.plot([x] * len(values), values, "o", color=COLOURS[number], markersize=4)
+    axis.set_xticks(range(len(titles)), titles)
     axis.set_ylabel("top-1")
     axis.set_ylim(0, 1)
-    axis.legend(frameon=False, loc="upper right")
+    axis.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, 1.15), ncols=len(models))
     axis.spines[["top", "right"]].set_visible(False)
     return embedded(figure)
 
 
 def curves(found: dict[tuple[str, int], list[dict[str, Any]]], models: list[str]) -> str:
-    """Validation accuracy over training, a line a seed."""
+    """Validation accuracy during training, one line per seed."""
     figure, axis = plt.subplots(figsize=(7, 2.6))
     for (name, seed), lines in found.items():
         points = [(line["epoch"], line["validation_top1"]) for line in lines if "validation_top1" in line]
@@ -57,7 +61,7 @@ def curves(found: dict[tuple[str, int], list[dict[str, Any]]], models: list[str]
 
 
 def answers(samples: dict[str, Any], titles: dict[str, str]) -> str:
-    """What a model was shown and what it said; wrong answers are red."""
+    """Images shown to a model with its predictions; wrong predictions are red."""
     count = len(samples["labels"])
     figure, axes = plt.subplots(len(titles), count, figsize=(0.75 * count, 0.95 * len(titles)), squeeze=False)
     for row, (case, title) in zip(axes, titles.items(), strict=True):
@@ -70,4 +74,21 @@ def answers(samples: dict[str, Any], titles: dict[str, str]) -> str:
             axis.set_xlabel(str(said), color="black" if said == label else "#c0392b", fontsize=9, labelpad=2)
         row[0].set_ylabel(title, rotation=0, ha="right", va="center", fontsize=8)
     figure.subplots_adjust(wspace=0.1, hspace=0.35)
+    return embedded(figure)
+
+
+def before_and_after(found: Sequence[tuple[str, float, float]]) -> str:
+    """Two horizontal bars per case."""
+    figure, axis = plt.subplots(figsize=(7, 0.6 + 0.5 * len(found)))
+    places = range(len(found))
+    for offset, (name, colour) in enumerate(zip(("before", "after"), COLOURS[::2], strict=True)):
+        values = [100 * each[1 + offset] for each in found]
+        bars = axis.barh([place - 0.2 + 0.4 * offset for place in places], values, 0.36, color=colour, label=name)
+        axis.bar_label(bars, fmt="%.1f", padding=3, fontsize=8)
+    axis.set_yticks(places, [each[0] for each in found], fontsize=8)
+    axis.invert_yaxis()
+    axis.set_xlabel("%")
+    axis.set_xlim(0, 100)
+    axis.legend(frameon=False, fontsize=8, loc="lower right")
+    axis.spines[["top", "right"]].set_visible(False)
     return embedded(figure)

@@ -1,6 +1,6 @@
-"""The engines, handed the kind that a recipe or a model is of."""
+"""Read and train a recipe with the kind that its `task` names."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +13,14 @@ if TYPE_CHECKING:
     from ..training.run import Run
 
 
-def read_recipe(name: str | Path, overrides: Sequence[str] = ()) -> Recipe:
-    """A recipe, checked as the kind that its `task` names; each override is `section.key=value`, written as in YAML."""
-    content = read_content(name, overrides)
+def read_recipe(name: str | Path, overrides: Sequence[str] = (), sections: Mapping[str, Any] | None = None) -> Recipe:
+    """Read a recipe and check it against the schema of its kind.
+
+    Args:
+        overrides: changes as `section.key=value`, with the value in YAML.
+        sections: keys and values to merge over the recipe's before the overrides.
+    """
+    content = read_content(name, overrides, sections)
     try:
         kind = kind_named(content.get("task", DEFAULT))
     except InputError as wrong:
@@ -24,7 +29,7 @@ def read_recipe(name: str | Path, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def train(recipe: Recipe, out: Path | None = None, **options: Any) -> "Run":
-    """Train a recipe into a folder; the options are those of `training.train`."""
+    """Train a recipe and save the run in `out`; `options` are passed to `training.train`."""
     from .. import training  # takes seconds
 
     return training.train(recipe, kind_named(recipe.task).task, out, **options)

@@ -1,5 +1,4 @@
-"""A run: a folder with its recipe, its checkpoints, its numbers, and at the end its model; `plumbing/layout.py` names
-its files."""
+"""Train a recipe into a folder of recipe, checkpoints, log and model; `plumbing/layout.py` lists the files."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,26 +24,32 @@ from ..plumbing.sections import check
 from ..recipes import Recipe, read_content, write_recipe
 from .engine import Task, Trainer
 from .logs import Log, RunLog
+from .precision import resolve
 
 _PRECISION = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}
 
 
 @dataclass(frozen=True)
 class Run:
+    """Finished run."""
+
     folder: Path
-    metrics: dict[str, float]
-    headline: str
-    parameters: int
-    tracked: bool = False  # whether its log tells of kernel PCA
+    metrics: dict[str, float]  # last evaluation
+    headline: str  # summary of the last evaluation
+    parameters: int  # number of parameters
+    tracked: bool = False  # whether the log holds kernel PCA metrics
 
 
 def train(
     recipe: Recipe, make_task: Callable[[Any, int], Task], out: Path | None = None, *, resume: bool = False,
     progress: Progress | None = None, tensorboard: bool = True,
 ) -> Run:  # fmt: skip
-    """Train a recipe into a folder. Under `torchrun` every process calls this; the first one writes.
+    """Train a recipe into a folder. Under `torchrun`, every process calls this function, and the first one writes.
 
-    `make_task` makes of the recipe and the number of processes what is trained.
+    Args:
+        make_task: function from the recipe and the number of processes to the task.
+        out: folder of the run. Default: runs/NAME-SEED.
+        resume: continue from the newest intact checkpoint. Default: False.
     """
     folder = Path(out) if out is not None else Path("runs") / f"{recipe.name}-{recipe.seed}"
     accelerator = _accelerator(recipe)
@@ -64,7 +69,7 @@ def _train(
 ) -> Run:
     main = accelerator.is_main_process
     _check_folder(folder, recipe, resume, log)
-    accelerator.wait_for_everyone()  # the others look at the folder before the first one writes to it
+    accelerator.wait_for_everyone()  # all processes check the folder before the first one writes to it
     if recipe.init_from is not None:
         ModelRef.of(recipe.init_from).check_finished()
     task = make_task(recipe, accelerator.num_processes)
@@ -72,12 +77,12 @@ def _train(
     digest = task.digest()
     _check_data(folder, digest)
     trainer.begin(resume)
-    accelerator.wait_for_everyone()  # the others compare the folder before the first one writes to it
-    if main:  # from here on the folder is a run's: nothing of the recipe is wrong
+    accelerator.wait_for_everyone()  # all processes compare the folder before the first one writes to it
+    if main:  # the recipe is valid, so the folder becomes that of a run
         if digest is not None:
             write_text(folder / DIGEST, digest + "\n")
         write_recipe(folder / RECIPE, recipe)
-        if trainer.step < trainer.total:  # trained further, a run is not finished any more
+        if trainer.step < trainer.total:  # a run that is trained further is unfinished
             (folder / RECORDS).unlink(missing_ok=True)
     metrics = trainer.run()
     facts = {"task": recipe.task, MEASURED: date.today().isoformat()} | (
@@ -86,7 +91,7 @@ def _train(
     records = [each | facts for each in task.finish(trainer.best_weights, accelerator)]
     if main:
         task.save(folder, trainer.best_weights)
-        write_jsonl(folder / RECORDS, records)  # last: where they are, the run is finished
+        write_jsonl(folder / RECORDS, records)  # written last: they mark a finished run
     accelerator.wait_for_everyone()
     accelerator.free_memory()
     parameters = sum(p.numel() for p in trainer.raw.parameters())
@@ -94,11 +99,9 @@ def _train(
 
 
 def _accelerator(recipe: Recipe) -> Accelerator:
-    precision = recipe.training.precision
-    if precision == "float16" and not torch.cuda.is_available():
-        raise InputError("training.precision is float16, which needs a GPU; use bfloat16 or float32")
-    AcceleratorState._reset_state()  # of a run before this one in the same process; the process group stays
-    # Queries that the symmetric form does not ask for get no gradient, which processes otherwise wait for.
+    precision = resolve(recipe.training.precision)
+    AcceleratorState._reset_state()  # state of an earlier run in the same process; the process group stays
+    # The query projection, unused in the symmetric form, gets no gradient, for which DDP would wait otherwise.
     idle = recipe.robustify is not None and recipe.robustify.form == "symmetric"
     return Accelerator(
         cpu=not torch.cuda.is_available(), mixed_precision=_PRECISION[precision],
@@ -110,19 +113,19 @@ def _check_folder(folder: Path, recipe: Recipe, resume: bool, log: Log) -> None:
     before = folder / RECIPE
     if not before.exists():
         if resume:
-            log.say(f"there is no run in {folder} yet: starting one")
+            log.say(f"there is no run in {folder} yet; starting one")
         return
     if not resume:
-        raise InputError(f"there is already a run in {folder}: continue it with --resume, or choose another --out")
+        raise InputError(f"there is already a run in {folder}; continue it with --resume, or choose another --out")
     content = read_content(before)
-    same = content.get("task", recipe.task) == recipe.task  # keys that came with a later version have their defaults
+    same = content.get("task", recipe.task) == recipe.task  # keys of later versions get their defaults
     old = check(type(recipe), content, f"recipe {before}").model_dump() if same else content
     new = recipe.model_dump()
     for place, was, now in _differences(old, new):
         if place[0] in recipe.fixed or ".".join(place[:2]) in recipe.fixed:
             raise InputError(
-                f"the run in {folder} was started with {'.'.join(place)}={was}, not {now}: "
-                "that cannot change on the way"
+                f"the run in {folder} was started with {'.'.join(place)}={was}, not {now}; "
+                "that cannot change when a run is resumed"
             )
         log.say(f"continuing with {'.'.join(place)}={now} instead of {was}")
 
@@ -132,10 +135,11 @@ def _check_data(folder: Path, digest: str | None) -> None:
     if digest is None or not kept.exists() or not (folder / RECIPE).exists():
         return
     if kept.read_text(encoding="utf-8").strip() != digest:
-        raise InputError(f"the training or validation data are not those that the run in {folder} began with")
+        raise InputError(f"the training or validation data differ from those that the run in {folder} started with")
 
 
 def _differences(old: Any, new: Any, place: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any, Any]]:
+    """Differing values of two nested dicts, as (keys, old value, new value)."""
     if isinstance(old, dict) and isinstance(new, dict):
         return [
             each for key in {**old, **new} for each in _differences(old.get(key), new.get(key), (*place, key))

@@ -21,8 +21,9 @@ from ..run import read_recipe, train
 from .recipe import ImageRecipe
 from .training import ImageTask
 
-MODELS = {"SymViT": "digits/symvit", "RPC-SymViT": "digits/rpc_symvit"}
-BASELINE, OURS = MODELS
+MODELS = {"SymViT": "digits/symvit", "RPC-SymViT": "digits/rpc_symvit", "hardened SymViT": "digits/hardened"}
+BASELINE, RPC, HARDENED = MODELS
+CHAINS = ((BASELINE, HARDENED), (RPC,))  # models that are trained one after the other, since the second needs the first
 SIGMA, EPS, STEPS = (
     0.25,
     0.1,
@@ -38,8 +39,14 @@ SHOWN = 10  # images on the page
 SAMPLES = "samples.json"  # file in a model's folder, written last
 
 
-def demo_recipe(name: str, seed: int) -> ImageRecipe:
-    recipe = read_recipe(MODELS[name], [f"seed={seed}", f"name={name}"])
+def folder_name(name: str, seed: int) -> str:
+    return f"{name.lower().replace(' ', '-')}-{seed}"
+
+
+def demo_recipe(name: str, seed: int, out: Path) -> ImageRecipe:
+    overrides = [f"seed={seed}", f"name={name}"]
+    sections = {"init_from": str((out / folder_name(BASELINE, seed)).resolve())} if name == HARDENED else {}
+    recipe = read_recipe(MODELS[name], overrides, sections)
     assert isinstance(recipe, ImageRecipe)
     return recipe
 
@@ -57,14 +64,15 @@ def steps_done(folder: Path) -> int:
 
 def run_job(name: str, seed: int, folder: Path) -> None:
     """Train one model with one seed, unless done before, then corrupt and attack its evaluation images."""
-    recipe = demo_recipe(name, seed)
+    recipe = demo_recipe(name, seed, folder.parent)
     if (folder / SAMPLES).exists():
         if read_recipe(folder) != recipe:
             raise InputError(f"{folder} holds a run of another version of the demo: remove it, or choose another --out")
         return
     silent = Progress(console=Console(file=StringIO()))
     train(recipe, folder, resume=(folder / RECIPE).exists(), progress=silent, tensorboard=False)
-    task = ImageTask(recipe.model_copy(update={"model": None, "init_from": str(folder)}))
+    plain = {"model": None, "init_from": str(folder), "teacher": None, "adversarial": None}
+    task = ImageTask(recipe.model_copy(update=plain))
     view = task.classifier.view
     model = OnPixels(task.model, view.mean, view.std)
     held = stack([task.held[index, index] for index in range(len(task.held))])

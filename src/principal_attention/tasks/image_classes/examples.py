@@ -1,4 +1,4 @@
-"""The labelled images of an evaluation: which ones, in which order, and what the model calls their classes."""
+"""Labelled images of an evaluation: their selection, order and class numbers."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +19,8 @@ from ...errors import InputError
 from ...plumbing.layout import RECIPE
 from ...plumbing.processes import worker_options
 from ...vision.data import Examples, Split, evaluation_transform, open_split, open_splits, stack
-from ...vision.models.classifier import View
+from ...vision.models.classifier import Classifier, View
+from ...vision.models.load import load_classifier
 from ..kind import DataChoice
 from ..run import read_recipe
 from .imagenet import wnids
@@ -32,7 +33,7 @@ class ImageBatch:
     number: int
     images: Tensor  # in [0, 1]
     labels: Tensor
-    indices: list[int]  # in the data
+    indices: list[int]  # numbers of the images in the data
 
     def first(self, count: int) -> "ImageBatch":
         return replace(self, images=self.images[:count], labels=self.labels[:count], indices=self.indices[:count])
@@ -42,19 +43,20 @@ class ImageBatch:
 
 
 class Images:
-    """A split as a model sees it before normalising; every beginning of its order is stratified."""
+    """Images of a split, preprocessed but not normalised; the first N of `order` are stratified, for every N."""
 
     def __init__(self, split: Split, view: View, names: Sequence[str] | None):
         if split.streaming:
-            raise InputError("an evaluation needs the images at hand: it does not stream")
+            raise InputError("the data are streamed; expected data without streaming for an evaluation")
         self.split = numbered_for(split, view, names)
         see = evaluation_transform(
             view.size, mean=(0.0,) * view.channels, std=(1.0,) * view.channels, crop_pct=view.crop_pct,
             interpolation=view.interpolation,
         )  # fmt: skip
-        mode = "L" if view.channels == 1 else "RGB"
-        self.examples = Examples(self.split, see, num_classes=view.num_classes, mode=mode)
-        self.given = list(self.split.rows[self.split.label])  # as the data number them, so the same for every model
+        self.examples = Examples(self.split, see, num_classes=view.num_classes, mode=view.mode)
+        self.given = list(
+            self.split.rows[self.split.label]
+        )  # numbered as in the data, so that the order is the same for every model
         for index, label in enumerate(self.given):
             check_label(label, f"image {index} of split {split.name}")
         renumbered = self.split.renumbered
@@ -62,14 +64,14 @@ class Images:
         self.order = stratified(self.given)
 
     def fingerprint(self) -> str:
-        """A hash of the labels and a few images; differs when the data differ."""
+        """Hash of the labels and a few images; differs when the data differ."""
         seen = hashlib.sha256(np.asarray(self.given, dtype=np.int64).tobytes())
         for index in self.order[:4]:
             seen.update(self.split.read(self.split.rows[index], index, "RGB")[0].tobytes())
         return seen.hexdigest()[:8]
 
     def only(self, wanted: Callable[[int], bool]) -> "Images":
-        """Those whose labels are wanted, in the same order."""
+        """The images whose labels are wanted, in the same order."""
         fewer = copy(self)
         fewer.order = [index for index in self.order if wanted(self.labels[index])]
         return fewer
@@ -78,7 +80,7 @@ class Images:
         return len(self.order)
 
     def batches(self, size: int, wanted: Sequence[int], workers: int) -> Iterator[ImageBatch]:
-        """The batches of these numbers; batch b holds the images b·size to (b + 1)·size of the order."""
+        """The batches with these numbers; batch b is `order[b * size : (b + 1) * size]`."""
         chosen = [[int(i) for i in self.order[b * size : (b + 1) * size]] for b in wanted]
         keys = [[(index, index) for index in batch] for batch in chosen]
         loader = DataLoader(self.examples, batch_sampler=keys, collate_fn=stack, **worker_options(workers))
@@ -90,7 +92,7 @@ class Images:
 
 
 def numbered_for(split: Split, view: View, names: Sequence[str] | None) -> Split:
-    """The split with its classes numbered as the model numbers them: by name where both have names."""
+    """The split with its classes numbered as in the model, matched by name if both have names."""
     if split.classes is None:
         return split
     known = list(names) if names else wnids() if view.num_classes == 1000 else None
@@ -100,13 +102,41 @@ def numbered_for(split: Split, view: View, names: Sequence[str] | None) -> Split
     if len(split.classes) != view.num_classes or set(numbers) != {-1}:
         raise InputError(
             f"the data have {len(split.classes)} classes ({', '.join(split.classes[:3])} …) and the model has "
-            f"{view.num_classes} of other names; expected data whose classes the model knows"
+            f"{view.num_classes} with other names; expected data with classes of the model"
         )
     return split
 
 
+def with_labels(split: Split, view: View, names: Sequence[str] | None, teacher: Callable[[], Classifier]) -> Split:
+    """The split itself if its labels are classes of the model; else labelled with the teacher's answers to its images.
+
+    The name of a split that was labelled so names the teacher.
+    """
+    if split.label is not None:
+        try:
+            numbers = numbered_for(split, view, names)
+            largest = max(numbers.rows[split.label], default=0)
+            if split.classes is not None or (isinstance(largest, int) and largest < view.num_classes):
+                return split
+        except InputError:
+            pass
+    known = teacher()
+    see = evaluation_transform(view.size, mean=known.view.mean, std=known.view.std, crop_pct=view.crop_pct,
+                               interpolation=view.interpolation)  # fmt: skip
+    examples = Examples(replace(split, label=None), see, num_classes=view.num_classes, mode=view.mode)
+    keys = [[(index, index) for index in range(first, min(first + 50, len(examples)))]
+            for first in range(0, len(examples), 50)]  # fmt: skip
+    answers: list[int] = []
+    for found in DataLoader(examples, batch_sampler=keys, collate_fn=stack):
+        if isinstance(found, InputError):
+            raise found
+        with torch.inference_mode():
+            answers += known.model(found[0]).argmax(-1).tolist()
+    return replace(split.answered(answers, known.labels), name=f"{split.name} labelled by {known.name}")
+
+
 def open_images(subject: ImageSubject, model: ModelRef, choice: DataChoice) -> tuple[Images, str]:
-    """The images to measure on, and how records call them. A run has its own: those it was not trained on."""
+    """The evaluation images, and their name in records. Default for a run: its held-out images."""
     if choice.source is not None:
         found, source = open_split(choice.source, choice.split), choice.source
     else:
@@ -114,10 +144,13 @@ def open_images(subject: ImageSubject, model: ModelRef, choice: DataChoice) -> t
             raise InputError("--data is missing: expected a hub name, a parquet file or folder, or an image folder")
         recipe = read_recipe(model.folder)
         if not isinstance(recipe, ImageRecipe):
-            raise InputError(f"the recipe in {model.given} is of other data than images; name images with --data")
+            raise InputError(f"the recipe in {model.given} does not train on images; name images with --data")
         source, asked = recipe.data.source, recipe.data.splits | {"streaming": False}
         if choice.split is None or (choice.split == HELD and recipe.data.holdout):
-            _, found = open_splits(source, **asked)
+            _, found = open_splits(source, labelled=recipe.teacher_model is None, **asked)
+            if recipe.teacher_model is not None:
+                name = recipe.teacher_model
+                found = with_labels(found, subject.view, subject.classifier.labels, lambda: load_classifier(name))
         else:
             one = {key: asked[key] for key in ("subset", "image", "label")}
             found = open_split(source, choice.split, **one)

@@ -1,11 +1,11 @@
-"""What image classes offer to the engines and the command line."""
+"""The kind `images`: image classification."""
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ...adapt.named import ModelRef
-from ..kind import DataChoice, Kind
+from ..kind import DataChoice, Kind, Threat
 from .recipe import ImageRecipe
 from .suites import SUITES
 
@@ -56,6 +56,16 @@ class ImageClasses(Kind):
         subject = ImageSubject(model, device)
         images, data = self.open_data(subject, model, choice)
         return ImageInputs(subject, images, data, count)
+
+    def threats(self) -> Mapping[str, Threat]:
+        from .threats import THREATS
+
+        return THREATS
+
+    def hardening_data(self, source: str, split: str | None, holdout: int | None) -> dict[str, Any]:
+        from .threats import data_keys
+
+        return data_keys(source, split, holdout)
 
     def listings(self) -> Mapping[str, Callable[[], Mapping[str, str]]]:
         return {"models": _models, "attacks": _attacks, "corruptions": _corruptions}

@@ -1,11 +1,15 @@
 """Recipe keys of image classification: the images and their augmentation."""
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from ...adapt.named import ModelRef
 from ...plumbing.sections import Count, NotNegative, Positive, Section, Share, Whole
 from ...recipes.schema import Data, Recipe
+from .hardening_keys import Adversarial, CorruptedImages, TokenRemoval
+
+OWN = "self"  # value of `teacher` for the model of init_from
 
 
 class ImageData(Data):
@@ -51,11 +55,49 @@ class Augment(Section):
 class ImageRecipe(Recipe):
     """Image classification."""
 
-    fixed: ClassVar = (*Recipe.fixed, "augment.repeats")
+    fixed: ClassVar = (*Recipe.fixed, "augment.repeats", "teacher", "adversarial", "corruptions", "token_removal")
 
     task: Literal["images"] = Field("images", description="Kind of task: image classification.")
     data: ImageData = Field(description="Images to train and validate on.")
     augment: Augment = Field(Augment(), description="Augmentation of the training images.")
+    teacher: str | None = Field(
+        None,
+        description="Model whose answers on the clean images replace the labels; self: the model of init_from. null: "
+        "labels, or self where adversarial.loss is distill.",
+    )
+    adversarial: Adversarial | None = Field(None, description="Adversarial training; null: none.")
+    corruptions: CorruptedImages | None = Field(None, description="Corruption of the training images; null: none.")
+    token_removal: TokenRemoval | None = Field(None, description="Removal of blocks of tokens; null: none.")
     track: Literal["kernel_pca"] | None = Field(
         None, description="kernel_pca: after each epoch, measure how far the heads are from kernel PCA."
     )
+
+    @model_validator(mode="after")
+    def _has_answers(self) -> "ImageRecipe":
+        loss = self.adversarial.loss if self.adversarial else None
+        if self.teacher and loss in ("pgd", "trades"):
+            raise ValueError(
+                f"adversarial.loss is {loss}, which learns labels, and teacher is {self.teacher}: drop one"
+            )
+        if self.learns_from == OWN and self.init_from is None:
+            raise ValueError("the teacher is the model of init_from, which is missing")
+        if self.learns_from and (self.augment.mixup or self.augment.cutmix):
+            raise ValueError("augment.mixup and augment.cutmix mix labels, and the model learns a teacher's answers")
+        return self
+
+    @property
+    def learns_from(self) -> str | None:
+        """The teacher; None for labels."""
+        distilled = self.adversarial is not None and self.adversarial.loss == "distill"
+        return self.teacher or (OWN if distilled else None)
+
+    @property
+    def teacher_model(self) -> str | None:
+        """Name of the teacher's model; None for labels."""
+        return self.init_from if self.learns_from == OWN else self.learns_from
+
+    def anchored(self) -> "ImageRecipe":
+        made = cast(ImageRecipe, super().anchored())
+        if made.teacher in (None, OWN):
+            return made
+        return made.model_copy(update={"teacher": ModelRef.of(made.teacher).anchored()})

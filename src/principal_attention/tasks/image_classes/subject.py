@@ -1,4 +1,4 @@
-"""A classifier of images under test, and what can be asked of it."""
+"""An image classifier under evaluation."""
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from ...vision.pixels import OnPixels
 
 
 class ImageSubject:
-    """A classifier that takes images in [0, 1] (`on_pixels`), or as its own normaliser makes them (`network`)."""
+    """An image classifier: `on_pixels` takes images in [0, 1], `network` takes normalised images."""
 
     def __init__(self, model: ModelRef | str, device: torch.device | str = "cpu"):
         ref = ModelRef.of(model)
@@ -25,9 +25,13 @@ class ImageSubject:
         self.robustify = describe(self.classifier.network)
 
     def check_whole(self) -> None:
-        """Whether every weight came with the model."""
+        """Raise if weights are missing from the model's file."""
         if missing := self.classifier.missing:
             raise InputError(f"{self.name} has no weights for {missing[-1]}: fine-tune it first")
+
+    def example(self) -> Tensor:
+        """A grey image, for measuring the time of a forward pass."""
+        return torch.zeros(1, self.view.channels, self.view.size, self.view.size, device=self.on_pixels.mean.device)
 
     def normalised(self, images: Tensor) -> Tensor:
         return (images - self.on_pixels.mean) / self.on_pixels.std

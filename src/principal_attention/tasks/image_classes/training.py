@@ -1,4 +1,4 @@
-"""Image classification as a task of the engine."""
+"""Training task of image classification."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from accelerate import Accelerator
 from timm.data import Mixup
 from torch import Tensor, nn
 
+from ...adapt.named import ModelRef
 from ...analysis.track import EXAMPLES, KernelPCATracker
 from ...errors import InputError
 from ...plumbing.processes import Place, raise_together, spare_workers
@@ -21,9 +21,12 @@ from ...training.batches import BatchPlan, evaluation_loader, training_loader
 from ...training.engine import Task
 from ...vision.data import Examples, evaluation_transform, open_splits, stack, training_transform
 from ...vision.data.sources import class_count
-from ...vision.models.classifier import Classifier
-from ...vision.models.load import build_classifier
+from ...vision.models.classifier import Classifier, View
+from ...vision.models.load import build_classifier, load_classifier
+from ...vision.pixels import OnPixels
 from ..classes import Accuracy, count
+from .examples import numbered_for, with_labels
+from .objective import Objective
 from .recipe import ImageRecipe
 
 
@@ -32,20 +35,25 @@ class ImageTask(Task):
         data, augment, training = recipe.data, recipe.augment, recipe.training
         self.recipe = recipe
         self.workers = spare_workers(processes) if training.workers is None else training.workers
-        train, validation = open_splits(data.source, **data.splits)
+        train, validation = open_splits(data.source, labelled=recipe.teacher_model is None, **data.splits)
         length = data.length or train.length
         if length is None:
-            raise InputError(f"the stream {data.source} does not say how many images it has: set data.length")
+            raise InputError(f"the stream {data.source} has no known number of images: set data.length")
         if data.length and not train.streaming:
-            raise InputError(f"data.length is {data.length}, which is for streams; data.limit uses less of other data")
+            raise InputError(
+                f"data.length is {data.length}, which is for streams; use data.limit to train on fewer images"
+            )
+        teacher = self._teacher()
         seed_all("initialisation", recipe.seed)
         self.classifier: Classifier = build_classifier(
             name=recipe.model.name if recipe.model else None, options=recipe.model.options if recipe.model else None,
-            init_from=recipe.init_from, num_classes=lambda: class_count((train, validation)),
+            init_from=recipe.init_from,
+            num_classes=lambda: teacher.view.num_classes if teacher else class_count((train, validation)),
             image_size=data.image_size, mean=data.mean, std=data.std,
-            harden=recipe.robustify.put_into if recipe.robustify else None,
+            change=recipe.robustify.put_into if recipe.robustify else None,
         )  # fmt: skip
-        self.classifier = replace(self.classifier, labels=train.classes)
+        labels = train.classes if teacher is None else self.classifier.labels or teacher.labels
+        self.classifier = replace(self.classifier, labels=labels)
         self.model: nn.Module = self.classifier.model
         view = self.classifier.view
         look: dict[str, Any] = dict(mean=view.mean, std=view.std)
@@ -55,7 +63,12 @@ class ImageTask(Task):
             **augment.model_dump(exclude={"mixup", "cutmix", "repeats"}),
         )
         see = evaluation_transform(view.size, **look, crop_pct=view.crop_pct, interpolation=view.interpolation)
-        common: dict[str, Any] = dict(num_classes=view.num_classes, mode="L" if view.channels == 1 else "RGB")
+        common: dict[str, Any] = dict(num_classes=view.num_classes, mode=view.mode)
+        if teacher is not None:
+            _check_same_images(view, teacher)
+            train = replace(train, label=None)
+            validation = numbered_for(with_labels(validation, view, labels, lambda: teacher), view, labels)
+        self.objective = Objective(recipe, self.model, view, _answering(teacher))
         random = (
             augment.crop != "none" or augment.flip or augment.rand_augment or augment.color_jitter or augment.erasing
         )
@@ -71,8 +84,20 @@ class ImageTask(Task):
         if recipe.track:
             self.track = KernelPCATracker(*self._watched_images())
 
+    def _teacher(self) -> Classifier | None:
+        name = self.recipe.teacher_model
+        if name is None:
+            return None
+        ref = ModelRef.of(name)
+        ref.check_finished()
+        made = load_classifier(ref)
+        if made.missing:
+            raise InputError(f"the teacher {name} has no weights for {made.missing[-1]}; fine-tune it first")
+        made.model.requires_grad_(False)
+        return made
+
     def _watched_images(self) -> tuple[Callable[[nn.Module], object], int]:
-        """A fixed batch of held-out images, as a way to show it to the model."""
+        """Function that passes a fixed batch of held-out images to a model, and the size of the batch."""
         found = stack([self.held[index, index] for index in range(min(EXAMPLES, len(self.held)))])
         if isinstance(found, InputError):
             raise found
@@ -96,10 +121,10 @@ class ImageTask(Task):
         device = next(model.parameters()).device
         images, labels = (t.to(device, non_blocking=True) for t in batch)
         if self.mixup is None:
-            return F.cross_entropy(model(images).float(), labels, label_smoothing=self.recipe.training.smoothing)
-        np.random.seed(words("mixing", self.recipe.seed, step)[0])  # one draw for the whole batch, in every process
+            return self.objective.loss(model, images, labels, smoothing=self.recipe.training.smoothing)
+        np.random.seed(words("mixing", self.recipe.seed, step)[0])  # the same draw in every process
         images, targets = self.mixup(images, labels)
-        return F.cross_entropy(model(images).float(), targets)
+        return self.objective.loss(model, images, targets)
 
     def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]:
         place = Place(accelerator.process_index, accelerator.num_processes)
@@ -127,3 +152,16 @@ class ImageTask(Task):
 
     def headline(self, metrics: dict[str, float]) -> str:
         return f"top-1 {metrics['top1']:.2%}"
+
+
+def _check_same_images(view: View, teacher: Classifier) -> None:
+    for what in ("size", "channels", "num_classes"):
+        own, other = getattr(view, what), getattr(teacher.view, what)
+        if own != other:
+            raise InputError(
+                f"the teacher {teacher.name} has {what} {other} and the model has {own}; expected the same"
+            )
+
+
+def _answering(teacher: Classifier | None) -> OnPixels | None:
+    return None if teacher is None else OnPixels(teacher.model, teacher.view.mean, teacher.view.std)

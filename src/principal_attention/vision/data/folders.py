@@ -1,7 +1,7 @@
-"""Images in class folders, as ImageNet has them."""
+"""Data sets of images in one folder per class, as in ImageNet."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +13,19 @@ from .pictures import EXTENSIONS
 
 
 def class_folders(root: Path, names: Iterable[str]) -> dict[str, Any]:
-    """`root/train/n01440764/x.JPEG`, or the class folders themselves in root; classes are numbered by sorted name.
+    """Splits of `root/SPLIT/CLASS/IMAGE`, or one split "train" of `root/CLASS/IMAGE`; classes are numbered in sorted
+    order. A folder of images without class folders gives splits without labels.
 
-    Listed by ourselves: the library's own reading of a folder takes about a millisecond a file, and keeps a copy.
+    The files are listed here, since the imagefolder loader of `datasets` takes about a millisecond per file and keeps a
+    copy.
     """
     known = {*names, "train", *VALIDATION}
     splits = [name for name in _subfolders(root) if name in known]
     folders = {name: root / name for name in splits} or {"train": root}
     classes = {split: _subfolders(folder) for split, folder in folders.items()}
     numbered = classes.get("train") or sorted({name for each in classes.values() for name in each})
+    if not any(has_images(folder) for folder in folders.values()):
+        return _unlabelled(root, folders)
     features = datasets.Features(image=datasets.Image(), label=datasets.ClassLabel(names=numbered or ["none"]))
     tables = {}
     for split, folder in folders.items():
@@ -33,11 +37,19 @@ def class_folders(root: Path, names: Iterable[str]) -> dict[str, Any]:
             images += found
             labels += [numbered.index(name)] * len(found) if found else []
         tables[split] = datasets.Dataset.from_dict({"image": images, "label": labels}, features=features)
-    if not any(len(table) for table in tables.values()):
-        raise InputError(
-            f"{root} holds neither parquet nor images in class folders; expected {root}/train/CLASS/IMAGE.jpg"
-        )
     return tables
+
+
+def _unlabelled(root: Path, folders: Mapping[str, Path]) -> dict[str, Any]:
+    """Splits of `root/SPLIT/IMAGE` or `root/IMAGE`."""
+    features = datasets.Features(image=datasets.Image())
+    found = {split: list(_images(folder)) for split, folder in folders.items()}
+    if not any(found.values()):
+        raise InputError(
+            f"{root} holds neither parquet nor images; expected {root}/train/CLASS/IMAGE.jpg, or without labels "
+            f"{root}/IMAGE.jpg"
+        )
+    return {split: datasets.Dataset.from_dict({"image": files}, features=features) for split, files in found.items()}
 
 
 def _subfolders(folder: Path) -> list[str]:
@@ -53,5 +65,5 @@ def _images(folder: Path) -> Iterator[str]:
 
 
 def has_images(root: Path) -> bool:
-    """Whether any folder below holds an image; most have theirs in the first class of the first split."""
+    """Whether any subfolder holds an image; stops at the first image."""
     return any(True for name in _subfolders(root) for _ in _images(root / name))

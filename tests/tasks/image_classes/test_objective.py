@@ -1,0 +1,160 @@
+"""Loss of robust training: its targets, its perturbed images, and what it leaves alone."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from evaluated import HALF, OPTIONS, SIDE, create
+from principal_attention.tasks.image_classes.objective import Objective, divergence
+from principal_attention.tasks.image_classes.recipe import ImageRecipe
+from principal_attention.vision.corruptions import corrupt
+from principal_attention.vision.models.classifier import View
+
+VIEW = View(SIDE, 3, HALF, HALF, 4)
+EPS = 8 / 255
+
+
+@pytest.fixture
+def network():
+    torch.manual_seed(0)
+    return create("symvit_tiny_patch16_224", **OPTIONS)
+
+
+@pytest.fixture
+def batch():
+    torch.manual_seed(1)
+    return torch.rand(6, 3, SIDE, SIDE) * 2 - 1, torch.randint(4, (6,))  # normalised by mean and deviation 0.5
+
+
+def objective(network, teacher=None, **sections):
+    given = dict(name="test", init_from="timm:deit_tiny_patch16_224", data={"source": "digits"}, **sections)
+    return Objective(ImageRecipe(**given), network, VIEW, teacher)
+
+
+class Seen(torch.nn.Module):
+    """A network that keeps its inputs."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.network, self.images = network, []
+
+    def forward(self, images):
+        self.images.append(images.detach().clone())
+        return self.network(images)
+
+
+def test_without_keys_it_is_the_cross_entropy(network, batch):
+    images, labels = batch
+    for smoothing in (0.0, 0.1):
+        found = objective(network).loss(network, images, labels, smoothing=smoothing)
+        assert found.equal(F.cross_entropy(network(images), labels, label_smoothing=smoothing))
+
+
+def test_divergence_is_zero_for_the_same_answers_only(network, batch):
+    logits = network(batch[0])
+    target = logits.softmax(-1)
+    assert divergence(logits, target).abs() < 1e-6  # rounding of a sum of 4 terms near 1
+    by_hand = (target * (target.log() - torch.zeros(4).softmax(0).log())).sum(-1).mean()
+    torch.testing.assert_close(divergence(torch.zeros(6, 4), target), by_hand)
+
+
+@pytest.mark.parametrize("steps", [1, 5])
+@pytest.mark.parametrize("loss", ["pgd", "trades", "distill"])
+def test_perturbed_images_keep_to_the_budget_and_to_valid_pixels(network, batch, loss, steps):
+    images, labels = batch
+    images[:2] = 1.0  # white: only darker pixels are valid
+    seen = Seen(network)
+    teacher = torch.nn.Sequential(network) if loss == "distill" else None
+    made = objective(network, teacher, adversarial=dict(eps=EPS, steps=steps, loss=loss))
+    made.loss(seen, images, labels)
+    shown = seen.images[-1][-6:]
+    moved = (shown - images).abs() * 0.5  # in pixels
+    assert moved.max() <= EPS + 1e-6  # rounding of (x − mean)/std
+    assert moved.mean() > EPS / 4  # an ascent ends at the border in most pixels
+    assert shown.max() <= 1
+    assert shown.min() >= -1
+
+
+def test_more_steps_find_images_with_a_higher_loss(network, batch):
+    images, labels = batch
+    losses = []
+    for steps in (1, 3, 30):
+        torch.manual_seed(2)
+        made = objective(network, adversarial=dict(eps=EPS, steps=steps, loss="pgd"))
+        losses.append(made.loss(network, images, labels).item())
+    assert F.cross_entropy(network(images), labels).item() < losses[0] < losses[1] < losses[2]
+
+
+def test_the_teachers_answers_on_clean_images_are_the_target(network, batch):
+    images, labels = batch
+    torch.manual_seed(3)
+    teacher = Seen(create("symvit_tiny_patch16_224", **OPTIONS)).eval()
+    seen = Seen(network)
+    made = objective(network, teacher, adversarial=dict(eps=EPS, loss="distill"))
+    found = made.loss(seen, images, torch.full_like(labels, -1))  # labels of unlabelled data
+    torch.testing.assert_close(teacher.images[0], images * 0.5 + 0.5)  # in pixels
+    target = teacher.network(images * 0.5 + 0.5).softmax(-1)
+    torch.testing.assert_close(found, divergence(network(seen.images[-1]), target))
+
+
+def test_the_clean_term_is_added_with_its_weight(network, batch):
+    images, labels = batch
+    found = []
+    for clean in (0.0, 0.5):
+        torch.manual_seed(4)
+        made = objective(network, adversarial=dict(eps=EPS, loss="pgd", clean=clean))
+        found.append(made.loss(network, images, labels))
+    torch.testing.assert_close(found[1] - found[0], 0.5 * F.cross_entropy(network(images), labels))
+
+
+def test_trades_is_its_formula(network, batch):
+    images, labels = batch
+    seen = Seen(network)
+    made = objective(network, adversarial=dict(eps=EPS, loss="trades", beta=3.0))
+    found = made.loss(seen, images, labels)
+    clean, there = network(seen.images[-1]).log_softmax(-1).chunk(2)
+    apart = (clean.exp() * (clean - there)).sum(-1).mean()
+    torch.testing.assert_close(found, F.nll_loss(clean, labels) + 3 * apart)
+
+
+def test_the_attack_leaves_no_gradients_and_no_mode_behind(network, batch):
+    images, labels = batch
+    network.train()
+    frozen = network.cls_token.requires_grad_(False)
+    made = objective(network, adversarial=dict(eps=EPS, steps=2, loss="pgd"))
+    loss = made.loss(network, images, labels)
+    assert network.training
+    assert all(each.grad is None for each in network.parameters())
+    loss.backward()
+    assert not frozen.requires_grad
+    assert all(each.grad is not None for each in network.parameters() if each is not frozen)
+
+
+def test_a_share_of_the_images_is_corrupted_each_in_its_own_way(network, batch):
+    torch.manual_seed(5)
+    images = torch.rand(60, 3, SIDE, SIDE).mul(255).round().div(255) * 2 - 1
+    seen = Seen(network)
+    keys = dict(kinds=["brightness", "contrast"], severities=[5], share=0.5)
+    made = objective(network, corruptions=keys)
+    made.loss(seen, images, torch.zeros(60, dtype=torch.long))
+    shown = seen.images[-1]
+    ways = []
+    for before, after in zip(images, shown, strict=True):
+        pixels = (before * 0.5 + 0.5)[None]
+        found = [name for name in keys["kinds"]
+                 if torch.allclose(corrupt(pixels, name, 5)[0] * 2 - 1, after, atol=1e-5)]  # fmt: skip
+        ways += found or (["none"] if before.equal(after) else ["?"])
+    assert "?" not in ways
+    assert 15 < ways.count("none") < 45  # 30 expected, deviation 3.9
+    assert min(ways.count("brightness"), ways.count("contrast")) > 5
+
+
+def test_blocks_are_removed_from_perturbed_and_clean_images(network, batch):
+    images, labels = batch
+    lengths = []
+    network.blocks[0].register_forward_hook(lambda _, given, out: lengths.append(tuple(given[0].shape[:2])))
+    made = objective(network, token_removal=dict(patch=4, blocks=1),
+                     adversarial=dict(eps=EPS, loss="pgd", clean=1.0))  # fmt: skip
+    made.loss(network, images, labels)
+    # 4 pixels touch up to 2 of 4 tokens of 8 pixels, so a block has 2×2 tokens of 16; the attack sees all.
+    assert lengths == [(6, 17), (12, 13)]
