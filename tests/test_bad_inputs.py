@@ -7,7 +7,6 @@ import shlex
 import shutil
 from pathlib import Path
 
-import datasets
 import pytest
 import torch
 from rich.console import Console
@@ -45,6 +44,46 @@ CASES = {
         "no list": ("", "Missing argument"),
         "two lists": ("recipes models", "there is no recipe models"),
         "an unknown option": ("recipes --all", "No such option: --all"),
+    },
+    "harden": {
+        "no model": ("--data pictures", "Missing argument 'MODEL'"),
+        "no data": ("image", "Missing option '--data'"),
+        "a model that is not there": ("nowhere --data pictures", "the model is nowhere"),
+        "a model of another kind": ("language --data lines", "language models cannot be hardened"),
+        "a run that has not finished": ("unfinished --data pictures", "has not finished"),
+        "cut weights": ("image-cut --data pictures", "image-cut"),
+        "data that are not there": ("image --data /nowhere", "there is nothing at /nowhere"),
+        "data without a name": ("image --data ''", "--data is ''"),
+        "data in an empty folder": ("image --data empty", "empty holds neither parquet nor images"),
+        "texts in the place of pictures": ("image --data lines", "no column holds the image"),
+        "an unknown threat": (f"{IMAGE} --against weather", "--against is 'weather'; expected one of linf"),
+        "an unknown split": (f"{IMAGE} --split weather", "has no split 'weather'"),
+        "more held out than there are": (f"{IMAGE} --holdout 1000", "data.holdout is 1000"),
+        "none held out": (f"{IMAGE} --holdout 0", "Invalid value for '--holdout'"),
+        "a budget above 1": (f"{IMAGE} --eps 8", "adversarial.eps is '8'"),
+        "a budget of 0": (f"{IMAGE} --eps 0", "adversarial.eps is '0'"),
+        "a budget in words": (f"{IMAGE} --eps small", "expected a number or a fraction"),
+        "no steps": (f"{IMAGE} --steps 0", "Invalid value for '--steps'"),
+        "an unknown loss": (f"{IMAGE} --loss hinge", "adversarial.loss is 'hinge'"),
+        "an option of another threat": (f"{IMAGE} --patch 32", "--patch was given with --against linf"),
+        "an unknown corruption": (f"{IMAGE} --against corruptions --corruptions rain", "'rain'; expected some of"),
+        "a patch larger than the image": (f"{IMAGE} --against patch --patch 100", "patch is 100"),
+        "RPC-Attention of no words": (f"{IMAGE} --robustify ''", "--robustify is ''"),
+        "an unknown key": (f"{IMAGE} optimizer.rl=1", "unknown key optimizer.rl"),
+        "a teacher and labels": (f"{IMAGE} adversarial.loss=pgd", "uses labels, and teacher is self"),
+        "no seed": (f"{IMAGE} --seed -1", "Invalid value for '--seed'"),
+        "--out is a file": (f"{IMAGE} --out file.txt", "file.txt"),
+        "--out holds another run": (f"{IMAGE} --out run", "the run in run was started with"),
+        "--out holds an evaluation": (f"{IMAGE} --out evaluation", "evaluation holds an evaluation"),
+        "--out is the model": (f"{IMAGE} --out image", "image holds a model"),
+    },
+    "certify": {
+        "no data": ("image --patch 4", "--data is missing"),
+        "a model of another kind": ("language --data lines", "there is no suite of language models 'certificate'"),
+        "no patch": (f"{IMAGE} --patch 0", "--patch"),
+        "a patch in words": (f"{IMAGE} --patch large", "--patch"),
+        "a patch larger than the image": (f"{IMAGE} --patch 100", "patch is 100"),
+        "--out holds a demo": (f"{IMAGE} --patch 4 --out demo", "demo holds a demo"),
     },
     "demo": {
         "no seed": ("--seeds 0", "Invalid value for '--seeds'"),
@@ -532,7 +571,6 @@ def changes(before, after):
 def world(tmp_path_factory, folder, trained, pursuing, lines, classes, language, classifier):
     """A folder with all files named by the commands, which must not change it."""
     root = tmp_path_factory.mktemp("bad inputs") / "größer, with spaces"
-    datasets.disable_progress_bars()  # the command does so, before the library is imported
     whole = dict(
         pictures=folder, image=trained, rpc=pursuing, lines=lines, classes=classes, language=language,
         classifier=classifier,
@@ -552,8 +590,7 @@ def world(tmp_path_factory, folder, trained, pursuing, lines, classes, language,
     make_unfit_things(root)
     make_damaged_copies(root)
     shutil.copytree(root, root.with_name("kept"), symlinks=True)
-    yield root
-    datasets.enable_progress_bars()
+    return root
 
 
 def make_unfit_things(root):

@@ -49,6 +49,7 @@ class Request:
 def run_harden(asked: Request) -> None:
     ref = ModelRef.of(asked.model)
     ref.check_finished()
+    DataChoice(asked.data)  # raises for an empty name
     kind = kind_of(ref)
     threat = _threat(kind, asked)
     recipe = _recipe(ref, kind, threat, asked)
@@ -105,7 +106,7 @@ def _set(sections: dict[str, Any], key: str, value: Any) -> None:
 
 def _is_done(folder: Path, recipe: Recipe) -> bool:
     """Whether the folder holds the finished run of this recipe."""
-    return (folder / RECORDS).is_file() and read_recipe(folder) == recipe.anchored()
+    return all((folder / name).is_file() for name in (RECIPE, RECORDS)) and read_recipe(folder) == recipe.anchored()
 
 
 def _measure(

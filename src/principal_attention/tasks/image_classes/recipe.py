@@ -77,7 +77,7 @@ class ImageRecipe(Recipe):
         loss = self.adversarial.loss if self.adversarial else None
         if self.teacher and loss in ("pgd", "trades"):
             raise ValueError(
-                f"adversarial.loss is {loss}, which learns labels, and teacher is {self.teacher}: drop one"
+                f"adversarial.loss is {loss}, which uses labels, and teacher is {self.teacher}; drop one"
             )
         if self.learns_from == OWN and self.init_from is None:
             raise ValueError("the teacher is the model of init_from, which is missing")
