@@ -100,7 +100,7 @@ def test_places_are_the_same_for_every_model_and_batch(folder, trained, other, t
 
 def test_patches_are_transferred_learnt_and_made_of_garbage(folder, trained, other, tmp_path):
     options = [*QUICK, "--data", folder, "--limit", 24, "--source", other, "--universal-data", folder,
-               "--universal-images", 30, "--placement", "worst", "--places", 2]  # fmt: skip
+               "--universal-images", 30, "--universal-steps", 6, "--placement", "worst", "--places", 2]  # fmt: skip
     out = principal(trained, *options, "--out", tmp_path / "out")
     found = by_case(tmp_path / "out")
     assert set(found) == {"pgd", "transfer", "universal", "garbage"}
@@ -110,7 +110,7 @@ def test_patches_are_transferred_learnt_and_made_of_garbage(folder, trained, oth
     assert set(found["universal"].columns["made"]) - {""} == {"universal"}
     assert right(found["pgd"]).mean() < right(found["transfer"]).mean()
     told = found["universal"].description
-    assert (told["universal_images"], told["steps"]) == (30, 4)
+    assert (told["universal_images"], told["steps"]) == (30, 6)
     (picture,) = (tmp_path / "out").glob("universal-8px-*.png")
     assert levels(picture).shape == (8, 8, 3)
     for text in ("from other", "learnt on 30 images", "transfer (8×8) breaks", "pgd, transfer, universal, garbage"):
@@ -228,6 +228,7 @@ def test_masked_gradients_are_noticed():
         (["--patch-attacks", "pgd", "--source", "x"], "--patch-attacks transfer and --source must be given together"),
         (["--patch-attacks", "universal"], "--patch-attacks universal and --universal-data must be given together"),
         (["--universal-split", "train"], "--universal-split was given without --universal-data"),
+        (["--universal-steps", 9], "--universal-steps was given without --universal-data"),
         (["--patch-attacks", "evade"], "evade is for models with token pursuit"),
         (["--patch-attacks", "pdg"], "there is no patch attack 'pdg'"),
         (["--source-robustify", "lam=1"], "--source-robustify was given without --source"),

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from ....errors import InputError
 from ....evaluation.suite import Bench, Case, Group, Record, Table
-from ....plumbing.sections import Count, Section, Words, check_names
+from ....plumbing.sections import Count, Section, Words, as_option, check_names
 from ...answering import AnswerSuite
 from ..sources import SOURCE, SOURCE_ROBUSTIFY, open_source
 
@@ -26,9 +26,7 @@ class PatchOptions(Section):
         "universal (one patch for all images, learnt on --universal-data), garbage (noise, stripes, a piece of another "
         "image). Default: all that the model and the options allow.",
     )  # fmt: skip
-    steps: Count | None = Field(
-        None, description=f"Gradient steps of each attack, and of learning a universal patch. Default: {STEPS}."
-    )
+    steps: Count | None = Field(None, description=f"Gradient steps of each attack. Default: {STEPS}.")
     restarts: Count = Field(1, description="Tries of each start; also draws of each kind of garbage.")
     start: Literal["both", "image", "noise"] = Field(
         "both", description="Pixels that attacks start from: image, noise, or both (an image must survive both)."
@@ -47,6 +45,7 @@ class PatchOptions(Section):
         "not evaluated are used.",
     )  # fmt: skip
     universal_split: str | None = Field(None, description="Split of --universal-data. Default: as for --split.")
+    universal_steps: Count | None = Field(None, description="Steps of learning a universal patch. Default: --steps.")
     universal_images: Count = Field(TRAINING, description="Number of images to learn a universal patch on.")
 
 
@@ -81,7 +80,7 @@ class Patches(AnswerSuite):
             if "transfer" in names:
                 yield gradient_case("transfer", n, square, source=source, **ascent)
             if training is not None:
-                patch = UniversalPatch(square, steps, training, bench.folder)
+                patch = UniversalPatch(square, options.universal_steps or steps, training, bench.folder)
                 yield universal_case(n, square, patch=patch, **patch.pinned)
             if "garbage" in names:
                 yield garbage_case(n, square, draws=options.restarts, images=images)
@@ -125,8 +124,9 @@ def _names(options: PatchOptions, evadable: bool, model: str) -> list[str]:
     for name, (option, value) in needs.items():
         if (name in names) != (value is not None):
             raise InputError(f"--patch-attacks {name} and {option} must be given together")
-    if options.universal_split is not None and "universal" not in names:
-        raise InputError("--universal-split was given without --universal-data")
+    for key in ("universal_split", "universal_steps"):
+        if getattr(options, key) is not None and "universal" not in names:
+            raise InputError(f"{as_option(key)} was given without --universal-data")
     return names
 
 
