@@ -376,7 +376,9 @@ CASES = {
         "against a file": (f"{IMAGE} --against file.txt", "file.txt holds no evaluation"),
         "against a run": (f"{IMAGE} --against run", "run holds no evaluation"),
         "against an analysis": (f"{IMAGE} --against analysis", "analysis holds no evaluation"),
-        "against other examples": (f"{IMAGE} --limit 8 --against fewer --out evaluation", "no comparable case in common"),
+        "against other examples": (
+            f"{IMAGE} --limit 8 --against fewer --out evaluation", "no comparable case in common"
+        ),
         "against itself": (f"{IMAGE} --limit 8 --against evaluation --out evaluation", "--against"),
         "against cut settings": (f"{IMAGE} --against evaluation-cutsettings", "evaluation-cutsettings/evaluation.json"),
         "against settings of no model": (

@@ -76,9 +76,7 @@ class ImageRecipe(Recipe):
     def _has_answers(self) -> "ImageRecipe":
         loss = self.adversarial.loss if self.adversarial else None
         if self.teacher and loss in ("pgd", "trades"):
-            raise ValueError(
-                f"adversarial.loss is {loss}, which uses labels, and teacher is {self.teacher}; drop one"
-            )
+            raise ValueError(f"adversarial.loss is {loss}, which uses labels, and teacher is {self.teacher}; drop one")
         if self.learns_from == OWN and self.init_from is None:
             raise ValueError("the teacher is the model of init_from, which is missing")
         if self.learns_from and (self.augment.mixup or self.augment.cutmix):
