@@ -87,7 +87,7 @@ COLUMNS = {  # options of `principal evaluate`
     "transfer": f"--suite patches --patch-attacks transfer --source {SOURCE} --steps 100 --limit 40",
     "evade": "--suite patches --patch-attacks evade --steps 100 --limit 40",
     "universal": f"--suite patches --patch-attacks universal --universal-data {IMAGES} --universal-split train "
-    "--steps 100 --limit 200",
+    "--universal-steps 250 --limit 200",
     "certificate": "--suite certificate --patch 32 --limit 100",
 }
 ONLY = {"evade": ("tokens", "tokens-own")}  # columns that not all rows have

@@ -195,3 +195,26 @@ def test_models_of_other_kinds_are_refused(language, lines, tmp_path):
 def test_records_are_valid_and_complete(hardened):
     for line in (hardened[0] / "records.jsonl").read_text(encoding="utf-8").splitlines():
         assert {"model", "suite", "case", "metric", "value", "n", "seed", "task"} <= set(json.loads(line))
+
+
+def test_a_model_of_transformers_is_hardened_and_saved_as_one(loose, tmp_path):
+    from transformers import AutoModelForImageClassification, ViTConfig, ViTForImageClassification
+
+    config = ViTConfig(image_size=32, patch_size=8, hidden_size=24, num_hidden_layers=2, num_attention_heads=2,
+                       intermediate_size=48, num_labels=4)  # fmt: skip
+    before = ViTForImageClassification(config)
+    before.save_pretrained(tmp_path / "model")
+    out = tmp_path / "out"
+    harden(f"hf:{tmp_path / 'model'}", "--data", loose, "--measure", 8, "--out", out, *QUICK, "data.limit=80")
+    after = AutoModelForImageClassification.from_pretrained(out)
+    changed = [name for name, x in after.state_dict().items() if not x.equal(before.state_dict()[name])]
+    assert len(changed) == len(before.state_dict())
+    evaluate(f"hf:{out}", "--data", write(tmp_path / "data", 8, labelled=False), "--out", tmp_path / "e", code=1)
+
+
+def test_a_model_is_trained_from_scratch_against_an_attack(tmp_path):
+    words = ["digits/symvit", "adversarial.loss=pgd", "adversarial.eps=0.1", "adversarial.steps=2", "data.limit=128",
+             "schedule.epochs=1", "schedule.warmup_epochs=0", "model.options.depth=1", "--out", str(tmp_path / "run")]  # fmt: skip
+    done = CliRunner().invoke(app, ["train", *words])
+    assert done.exit_code == 0, done.output
+    assert read_recipe(tmp_path / "run").adversarial.loss == "pgd"
