@@ -1,7 +1,5 @@
 """The demo's page: what is on it, and how it looks in a browser."""
 
-import shutil
-
 import pytest
 
 from principal_attention.evaluation.compare import paired
@@ -47,37 +45,10 @@ def test_text_is_escaped(tmp_path):
     assert "&lt;script&gt;" in text
 
 
-@pytest.fixture(scope="module")
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    path = shutil.which("chromium")
-    if path is None:
-        pytest.fail("there is no chromium here and its package could not be installed; install it and run this again")
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
-        yield started
-        started.close()
-
-
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [1280, 390])
-def test_a_browser_shows_it_whole_and_asks_nobody_for_anything(browser, tmp_path, width):
-    context = browser.new_context(viewport={"width": width, "height": 800})
-    tab = context.new_page()
-    asked, complaints = [], []
-    tab.on("request", lambda request: asked.append(request.url))
-    tab.on("console", lambda message: complaints.append(message.text))
-    tab.on("pageerror", lambda error: complaints.append(str(error)))
-    tab.goto(page(tmp_path).as_uri())
-    assert not complaints
-    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+def test_a_browser_shows_it_whole_and_asks_nobody_for_anything(look, tmp_path, width):
+    tab = look(page(tmp_path), width)
     assert tab.locator("h1").inner_text() == "Hardening a vision transformer of handwritten digits"
     assert tab.locator("#results tbody tr").count() == 6
     assert tab.locator("#results tbody tr").first.locator("td").all_inner_texts()[2] == "91.0 ± 1.0"
-    for picture in tab.locator("img").all():  # each is decoded and has an alternative text
-        assert picture.evaluate("image => image.naturalWidth") > 100
-        assert picture.get_attribute("alt")
-    # The page itself never scrolls sideways; a wide table scrolls in its own box.
-    assert tab.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-    context.close()

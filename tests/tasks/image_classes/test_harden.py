@@ -213,8 +213,10 @@ def test_a_model_of_transformers_is_hardened_and_saved_as_one(loose, tmp_path):
 
 
 def test_a_model_is_trained_from_scratch_against_an_attack(tmp_path):
-    words = ["digits/symvit", "adversarial.loss=pgd", "adversarial.eps=0.1", "adversarial.steps=2", "data.limit=128",
-             "schedule.epochs=1", "schedule.warmup_epochs=0", "model.options.depth=1", "--out", str(tmp_path / "run")]  # fmt: skip
+    words = [
+        "digits/symvit", "adversarial.loss=pgd", "adversarial.eps=0.1", "adversarial.steps=2", "data.limit=128",
+        "schedule.epochs=1", "schedule.warmup_epochs=0", "model.options.depth=1", "--out", str(tmp_path / "run"),
+    ]  # fmt: skip
     done = CliRunner().invoke(app, ["train", *words])
     assert done.exit_code == 0, done.output
     assert read_recipe(tmp_path / "run").adversarial.loss == "pgd"
