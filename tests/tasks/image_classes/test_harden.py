@@ -115,6 +115,13 @@ def test_another_threat_needs_another_folder(hardened, trained, loose):
     assert "was started with" in wrong or "holds" in wrong
 
 
+def test_unlabelled_images_can_be_cropped_and_mixed(trained, loose, tmp_path):
+    """The teacher answers to the mixed images, so that no label is needed."""
+    harden(trained, "--data", loose, "--measure", 5, "--out", tmp_path / "out", *QUICK, "data.limit=64",
+           "augment.mixup=1", "augment.crop=resized", "augment.scale=[0.5, 1]")  # fmt: skip
+    assert read_recipe(tmp_path / "out").augment.mixup == 1
+
+
 def test_labelled_images_are_measured_with_their_labels(trained, tmp_path):
     data = write(tmp_path / "data", 60, labelled=True)
     harden(trained, "--data", data, "--against", "linf", "--measure", 12, "--out", tmp_path / "out", *QUICK)
@@ -175,6 +182,7 @@ def test_rpc_attention_is_put_in_before_training(trained, loose, tmp_path):
         (("--split", "test"), "has no split 'test'; it has train"),
         (("--against", "corruptions", "--corruptions", "rain"), "'rain'; expected some of gaussian_noise"),
         (("--against", "patch", "--patch", 100), "patch"),
+        (("augment.scale=[1, 0.5]",), "augment.scale is [1.0, 0.5]"),
         (("--labels",), "holds images without labels"),
         (("optimizer.rl=1",), "unknown key optimizer.rl"),
     ],

@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar, Literal, cast
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from ...adapt.named import ModelRef
 from ...plumbing.sections import Count, NotNegative, Positive, Section, Share, Whole
@@ -39,6 +39,7 @@ class Augment(Section):
     crop: Literal["none", "pad", "resized"] = Field(
         "none", description="Random crop: of the image padded by `padding`, or of a random size, resized."
     )
+    scale: tuple[Share, Share] = Field((0.08, 1.0), description="Range of the area of crop: resized; 1 is the image.")
     padding: Whole = Field(4, description="Padding in pixels of crop: pad.")
     flip: Share = Field(0.0, description="Probability of a horizontal flip.")
     rand_augment: str | None = Field(None, description="RandAugment in timm's notation, as rand-m9-mstd0.5-inc1.")
@@ -47,9 +48,18 @@ class Augment(Section):
     )
     interpolation: Literal["bilinear", "bicubic", "random"] = Field("bicubic", description="Interpolation of resizing.")
     erasing: Share = Field(0.0, description="Probability of erasing a random rectangle.")
-    mixup: NotNegative = Field(0.0, description="Parameter alpha of mixup; 0: none.")
+    mixup: NotNegative = Field(
+        0.0, description="Parameter alpha of mixup; 0: none. A teacher answers the mixed images."
+    )
     cutmix: NotNegative = Field(0.0, description="Parameter alpha of CutMix; 0: none.")
     repeats: Count = Field(1, description="Times that each image appears in a batch (repeated augmentation).")
+
+    @field_validator("scale")
+    @classmethod
+    def _rises(cls, scale: tuple[float, float]) -> tuple[float, float]:
+        if not 0 < scale[0] <= scale[1]:
+            raise ValueError(f"is {list(scale)}; expected the smallest and the largest area, as [0.25, 1]")
+        return scale
 
 
 class ImageRecipe(Recipe):
@@ -79,8 +89,6 @@ class ImageRecipe(Recipe):
             raise ValueError(f"adversarial.loss is {loss}, which uses labels, and teacher is {self.teacher}; drop one")
         if self.learns_from == OWN and self.init_from is None:
             raise ValueError("the teacher is the model of init_from, which is missing")
-        if self.learns_from and (self.augment.mixup or self.augment.cutmix):
-            raise ValueError("augment.mixup and augment.cutmix mix labels, and the model learns a teacher's answers")
         return self
 
     @property

@@ -123,7 +123,7 @@ class ImageTask(Task):
         if self.mixup is None:
             return self.objective.loss(model, images, labels, smoothing=self.recipe.training.smoothing)
         np.random.seed(words("mixing", self.recipe.seed, step)[0])  # the same draw in every process
-        images, targets = self.mixup(images, labels)
+        images, targets = self.mixup(images, labels.clamp(min=0))  # −1 without labels, whose mixture nobody uses
         return self.objective.loss(model, images, targets)
 
     def evaluate(self, model: nn.Module, accelerator: Accelerator) -> dict[str, float]:

@@ -19,6 +19,7 @@ def training_transform(
     mean: Sequence[float],
     std: Sequence[float],
     crop: str = "none",
+    scale: tuple[float, float] = (0.08, 1.0),
     padding: int = 4,
     flip: float = 0.0,
     rand_augment: str | None = None,
@@ -30,14 +31,16 @@ def training_transform(
 
     Args:
         crop: "resized" (random resized crop), "pad" (random crop after padding by `padding` pixels) or "none".
+        scale: range of the area of a resized crop; 1 is the whole image.
         flip: probability of a horizontal flip.
         rand_augment: RandAugment in timm's notation, such as "rand-m9-mstd0.5-inc1".
         erasing: probability of random erasing.
     """
     try:
         made = timm.data.create_transform(
-            size, is_training=True, hflip=flip, color_jitter=color_jitter or None, auto_augment=rand_augment,
-            interpolation=interpolation, re_prob=erasing, re_mode="pixel", mean=tuple(mean), std=tuple(std),
+            size, is_training=True, scale=scale, hflip=flip, color_jitter=color_jitter or None,
+            auto_augment=rand_augment, interpolation=interpolation, re_prob=erasing, re_mode="pixel",
+            mean=tuple(mean), std=tuple(std),
         )  # fmt: skip
     except (AssertionError, ValueError, KeyError) as wrong:
         raise InputError(
