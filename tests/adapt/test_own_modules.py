@@ -159,7 +159,7 @@ def test_what_others_did_to_a_module_is_respected():
     pa.robustify(model, pursuit=Pursuit(4, 0.3))
     model.blocks[0].attn.fused_attn = False  # no effect while robustified, kept after restore
     out = run("timm vit", model)
-    with pytest.raises(InputError, match="forward of a Attention was replaced on the instance"):
+    with pytest.raises(InputError, match="forward method of Attention was replaced on the instance"):
         pa.robustify(model, pursuit=Pursuit(4, 0.3), layers="all")
     assert torch.equal(run("timm vit", model), out)
     pa.restore(model)
