@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -21,11 +22,14 @@ def principal(*words, **options):
     return subprocess.run([str(PRINCIPAL), *map(str, words)], capture_output=True, text=True, check=False, **options)
 
 
-def test_help_has_an_example_for_every_command():
-    said = principal("--help").stdout
-    for command in ("demo", "train", "list"):
-        assert command in said
-        assert f"Example: principal {command}" in principal(command, "--help").stdout
+def test_help_has_an_example_for_every_command_and_cuts_no_word():
+    narrow = dict(env=os.environ | {"COLUMNS": "80"})
+    said = principal("--help", **narrow).stdout
+    for command in ("demo", "harden", "train", "evaluate", "certify", "analyze", "generate", "list"):
+        assert f"│ {command} " in said
+        shown = principal(command, "--help", **narrow).stdout
+        assert f"Example: principal {command}" in shown
+        assert not re.search(r"[^, ]…", shown)  # "NAME,…" is a list, and " …" the rest of a command
     assert principal("--version").stdout.startswith("principal-attention ")
 
 

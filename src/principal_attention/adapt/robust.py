@@ -54,8 +54,8 @@ class Robust(Swapped):
         """Raise `InputError` if RPC-Attention cannot replace this module's attention."""
         if "forward" in vars(module):
             raise InputError(
-                f"the forward method of {type(module).__name__} was replaced on the instance, as accelerate's hooks do; "
-                "call robustify before that"
+                f"the forward method of {type(module).__name__} was replaced on the instance, as accelerate's hooks "
+                "do; call robustify before that"
             )
         _combined(cls, _parts(module)[1] if isinstance(module, Swapped) else type(module))  # raises now if at all
 

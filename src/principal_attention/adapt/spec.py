@@ -17,9 +17,9 @@ if TYPE_CHECKING:  # keys and values are checked without torch
 _COMMAS = re.compile(r",(?![^\[]*\])")  # commas outside of lists
 
 HELP = (
-    "RPC-Attention to put into the model, as preset=cleaned,lam=1. Keys: preset, iterations, lam, layers, form, "
-    "and the fields of Pursuit. Token pursuit: preset=tokens,quantile=0.999,strength=20,layers=[0,1,2,3,4,5],"
-    "calibrate=DATA. Controls: preset=mcp, huber or l1 with iterations and gamma; preset=temperature,value=0.7."
+    "RPC-Attention to put into the model, as preset=cleaned,lam=1, or another defence: preset=tokens (token pursuit), "
+    "mcp, huber, l1 or temperature. Keys: layers; iterations, lam, form and the fields of Pursuit; for tokens "
+    "quantile, strength and calibrate (a data set); for mcp, huber and l1 iterations and gamma; for temperature value."
 )
 REWEIGHTINGS = ("mcp", "huber", "l1")
 ITERATIONS = 3  # default of the reweightings

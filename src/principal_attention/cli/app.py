@@ -48,7 +48,7 @@ def demo(
     out: Annotated[Path, _path("Folder for the runs, the records and the page.")] = Path("runs/demo"),
     seeds: Annotated[int, _count("Number of seeds; both models are trained for each.")] = 3,
 ) -> None:
-    """Train SymViT and RPC-SymViT on handwritten digits, attack both, and write a page with the results.
+    """Train and harden small transformers of handwritten digits, attack them, and write a page with the results.
 
     Takes about three minutes on two cores. The same command resumes an interrupted demo.
 
@@ -320,11 +320,11 @@ def build_app() -> typer.Typer:
     app.callback()(root)
     commands: dict[str, Callable[..., None]] = {
         "demo": demo,
+        "harden": harden,
         "train": train,
         "evaluate": with_options(evaluate, find_offers(evaluation.sections)),
         "certify": certify,
         "analyze": with_options(analyze, find_offers(analysis.sections)),
-        "harden": harden,
         **{command.__name__: command for kind in all_kinds() for command in kind.commands()},
         "list": list_,
     }
