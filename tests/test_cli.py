@@ -107,12 +107,12 @@ def test_the_demo_measures_its_models_and_claims_nothing_from_one_seed(demo):
     for key in ("model", "suite", "case", "metric", "value", "n", "seed", "protocol"):
         assert all(key in record for record in records)
     found = {(r["model"], r["case"]): r["value"] for r in records}
-    for model in ("SymViT", "RPC-SymViT", "hardened SymViT"):
+    for model in ("SymViT", "RPC-SymViT", "hardened"):
         # It has learned digits, and an attack of the same budget does more harm in twenty steps than in one.
         assert found[model, "validation"] > 0.8
         assert found[model, "pgd"] <= found[model, "fgsm"] < found[model, "validation"]
     # Measured: 31 and 78% of 360 images, so a difference of 20 points is ten standard errors below.
-    assert found["hardened SymViT", "pgd"] > found["SymViT", "pgd"] + 0.2
+    assert found["hardened", "pgd"] > found["SymViT", "pgd"] + 0.2
     assert "no difference can be judged" in said
     assert "…" not in said
     assert max(map(len, said.splitlines())) <= 80

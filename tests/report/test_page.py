@@ -5,11 +5,11 @@ import pytest
 from principal_attention.evaluation.compare import paired
 from principal_attention.report.demo import write_page
 
-MODELS = ["SymViT", "RPC-SymViT", "hardened SymViT"]
+MODELS = ["SymViT", "RPC-SymViT", "hardened"]
 
 
 def page(folder, **changes):
-    values = {"SymViT": [0.9, 0.91, 0.92], "RPC-SymViT": [0.8, 0.9, 0.95], "hardened SymViT": [0.95, 0.96, 0.98]}
+    values = {"SymViT": [0.9, 0.91, 0.92], "RPC-SymViT": [0.8, 0.9, 0.95], "hardened": [0.95, 0.96, 0.98]}
     rows = [
         {"case": case, "title": title, "model": name, "values": found,
          "difference": None if name == "SymViT" else paired(found, values["SymViT"])}

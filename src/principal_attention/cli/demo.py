@@ -171,11 +171,11 @@ def verdict(rows: list[dict[str, Any]]) -> str:
     if compared[0]["difference"].pairs < 2:
         return "One seed has no deviation, so no difference can be judged."
     said = []
-    for name in (RPC, HARDENED):
+    for name, title in ((RPC, RPC), (HARDENED, "The hardened model")):
         beyond = [f"{row['title']} ({100 * row['difference'].mean:+.1f})" for row in compared
                   if row["model"] == name and row["difference"].beyond_noise]  # fmt: skip
         if beyond:
-            said.append(f"{name} differs from {BASELINE} by more than noise here: {'; '.join(beyond)}.")
+            said.append(f"{title} differs from {BASELINE} by more than noise here: {'; '.join(beyond)}.")
         else:
             said.append(f"No difference between {name} and {BASELINE} is beyond noise.")
     return " ".join(said)

@@ -21,7 +21,7 @@ from ..run import read_recipe, train
 from .recipe import ImageRecipe
 from .training import ImageTask
 
-MODELS = {"SymViT": "digits/symvit", "RPC-SymViT": "digits/rpc_symvit", "hardened SymViT": "digits/hardened"}
+MODELS = {"SymViT": "digits/symvit", "RPC-SymViT": "digits/rpc_symvit", "hardened": "digits/hardened"}
 BASELINE, RPC, HARDENED = MODELS
 CHAINS = ((BASELINE, HARDENED), (RPC,))  # models that are trained one after the other, since the second needs the first
 SIGMA, EPS, STEPS = (
