@@ -201,7 +201,8 @@ def test_autocast_and_batches_of_other_sizes():
     x = inputs("timm vit")["x"]
     out = model(x)
     assert torch.equal(model(x), out)
-    torch.testing.assert_close(model(torch.cat([x, clean("timm vit")]))[:2], out, rtol=1e-3, atol=1e-3)
+    # Batches of other shapes round differently; strength 20 and two layers enlarge that to some 1e-5.
+    torch.testing.assert_close(model(torch.cat([x, clean("timm vit")]))[:2], out, rtol=1e-4, atol=1e-4)
     with torch.autocast("cpu", torch.bfloat16):
         assert (model(x) - out).abs().max() < 0.3 * out.abs().max()
     with torch.inference_mode():

@@ -13,13 +13,11 @@ from .condemned import Suppression
 from .robust import Robust
 
 
-@dataclass(frozen=True)
-class _Pursued(Mechanism):
-    """RPC-Attention with the projections of the mechanism `original`."""
+@dataclass(frozen=True, repr=False)
+class _InPlaceOf(Mechanism):
+    """Mechanism with the projections of the mechanism `original`, and shown as that one."""
 
     original: Mechanism
-    pursuit: Pursuit
-    form: Form
 
     @property
     def needs(self) -> str:
@@ -27,6 +25,14 @@ class _Pursued(Mechanism):
 
     def __repr__(self) -> str:
         return repr(self.original)
+
+
+@dataclass(frozen=True, repr=False)
+class _Pursued(_InPlaceOf):
+    """RPC-Attention."""
+
+    pursuit: Pursuit
+    form: Form
 
     def attend(self, parts: dict[str, Tensor], mixing: Tensor | None, dim: int, **options: Any) -> Tensor:
         return rpc_attention(
@@ -35,19 +41,11 @@ class _Pursued(Mechanism):
         )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Defended(Mechanism):
-    """Attention with the setting of `module`, a token pursuit or a control, and the projections of its mechanism."""
+@dataclass(frozen=True, repr=False)
+class _Defended(_InPlaceOf):
+    """Attention with the setting of `module`: a token pursuit or a control."""
 
-    original: Mechanism
     module: Robust
-
-    @property
-    def needs(self) -> str:
-        return self.original.needs
-
-    def __repr__(self) -> str:
-        return repr(self.original)
 
     def attend(self, parts: dict[str, Tensor], mixing: Tensor | None, dim: int, **options: Any) -> Tensor:
         return self.module.rpc_attend(parts.get("q", parts["k"]), parts["k"], parts["v"], **options)
