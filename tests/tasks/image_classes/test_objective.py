@@ -5,10 +5,12 @@ import torch
 import torch.nn.functional as F
 
 from evaluated import HALF, OPTIONS, SIDE, create
+from principal_attention.errors import InputError
 from principal_attention.tasks.image_classes.objective import Objective, divergence
 from principal_attention.tasks.image_classes.recipe import ImageRecipe
 from principal_attention.vision.corruptions import corrupt
 from principal_attention.vision.models.classifier import View
+from principal_attention.vision.pixels import OnPixels
 
 VIEW = View(SIDE, 3, HALF, HALF, 4)
 EPS = 8 / 255
@@ -26,9 +28,9 @@ def batch():
     return torch.rand(6, 3, SIDE, SIDE) * 2 - 1, torch.randint(4, (6,))  # normalised by mean and deviation 0.5
 
 
-def objective(network, teacher=None, **sections):
+def objective(network, answering=None, /, **sections):
     given = dict(name="test", init_from="timm:deit_tiny_patch16_224", data={"source": "digits"}, **sections)
-    return Objective(ImageRecipe(**given), network, VIEW, teacher)
+    return Objective(ImageRecipe(**given), network, VIEW, answering)
 
 
 class Seen(torch.nn.Module):
@@ -158,3 +160,61 @@ def test_blocks_are_removed_from_perturbed_and_clean_images(network, batch):
     made.loss(network, images, labels)
     # 4 pixels touch up to 2 of 4 tokens of 8 pixels, so a block has 2×2 tokens of 16; the attack sees all.
     assert lengths == [(6, 17), (12, 13)]
+
+
+def another(seed=3):
+    torch.manual_seed(seed)
+    return create("symvit_tiny_patch16_224", **OPTIONS).eval()
+
+
+def tokens_after(network, block, images):
+    """Tokens of a ViT of timm after a block, without hooks."""
+    x = network._pos_embed(network.patch_embed(images))
+    for each in network.blocks[:block]:
+        x = each(x)
+    return x
+
+
+@pytest.mark.parametrize("block", [1, 2, None])
+def test_tokens_of_the_teacher_are_learnt_with_their_weight(network, batch, block):
+    images, labels = batch
+    teacher, found = another(), []
+    depth = len(network.blocks)
+    for sections in ({}, {"features": dict(weight=3.0, block=block)}):
+        torch.manual_seed(4)
+        seen = Seen(network)
+        made = objective(network, OnPixels(teacher, HALF, HALF), adversarial=dict(eps=EPS, clean=0.5), **sections)
+        found.append(made.loss(seen, images, labels))
+    perturbed = seen.images[-1][:6]
+    apart = 0.0
+    for shown, weight in ((perturbed, 1.0), (images, 0.5)):
+        own, target = (tokens_after(each, block or depth - 1, x) for each, x in ((network, shown), (teacher, images)))
+        ratios = [(a - b).norm() ** 2 / b.norm() ** 2 for a, b in zip(own, target, strict=True)]
+        apart = apart + 3.0 * weight * sum(ratios) / len(ratios)
+    # The same perturbed images with and without features: attacks ascend the loss of the answers alone.
+    torch.testing.assert_close(found[1] - found[0], apart)
+    found[1].backward()
+    assert all(each.grad is None for each in teacher.parameters())
+
+
+def test_a_model_of_the_teachers_tokens_has_no_distance_from_them(network, batch):
+    made = objective(network, OnPixels(network, HALF, HALF), teacher="self", features={})
+    assert made.loss(network, *batch).abs() < 1e-6  # rounding of pixels and back
+
+
+def test_a_block_that_the_network_does_not_have_is_refused(network):
+    with pytest.raises(InputError, match=r"features.block is 9; expected at most 2"):
+        objective(network, OnPixels(network, HALF, HALF), teacher="self", features=dict(block=9))
+
+
+@pytest.mark.parametrize(
+    ("sections", "said"),
+    [
+        ({"features": {}}, "features are the teacher's, and teacher is null"),
+        ({"features": {}, "teacher": "self", "token_removal": {}}, "features compares all tokens"),
+        ({"trained_share": 0}, "greater than 0"),
+    ],
+)
+def test_keys_that_do_not_fit_together_are_refused(network, sections, said):
+    with pytest.raises(ValueError, match=said):
+        objective(network, **sections)

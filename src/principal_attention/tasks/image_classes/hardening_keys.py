@@ -1,4 +1,4 @@
-"""Recipe keys of robust training: adversarial examples, corrupted images, and removed blocks of tokens."""
+"""Recipe keys of robust training: adversarial examples, corrupted images, the teacher's tokens, and removed blocks."""
 
 from typing import Annotated, Literal
 
@@ -49,6 +49,17 @@ class CorruptedImages(Section):
             if kind not in CORRUPTIONS:
                 raise ValueError(f"is {kind!r}; expected some of {', '.join(CORRUPTIONS)}")
         return kinds
+
+
+class Features(Section):
+    """Tokens inside the teacher that the model learns as well, so that it changes less on images it has not seen."""
+
+    weight: NotNegative = Field(
+        1.0, description="Weight of the squared distance from the teacher's tokens, divided by their squared norm."
+    )
+    block: Count | None = Field(
+        None, description="Block after which tokens are compared, from 1; null: the last but one."
+    )
 
 
 class TokenRemoval(Section):

@@ -1,18 +1,21 @@
 """Loss of robust training: what the model must answer, and on which version of the images.
 
-The target of an image is its label, or the teacher's answer to the clean image. The image may then be corrupted, be
-perturbed by gradient ascent on the loss, and lose blocks of its tokens inside the model.
+The target of an image is its label, or the teacher's answer to the clean image, and tokens inside the teacher. The
+image may then be corrupted, be perturbed by gradient ascent on the loss, and lose blocks of its tokens.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ...adapt.blocks import blocks, output_of
+from ...errors import InputError
 from ...training.precision import autocast
 from ...vision.corruptions import CORRUPTIONS, corrupt
 from ...vision.models.classifier import View
@@ -27,8 +30,43 @@ def divergence(logits: Tensor, target: Tensor) -> Tensor:
     return F.kl_div(logits.float().log_softmax(-1), target, reduction="batchmean")
 
 
+def distance(tokens: Tensor, target: Tensor) -> Tensor:
+    """Squared distance of tokens (B, …) from `target`, divided by the squared norm of `target`, averaged over the
+    batch."""
+    apart = (tokens.float() - target.float()).flatten(1).square().sum(1)
+    return (apart / target.float().flatten(1).square().sum(1).clamp(min=1e-12)).mean()
+
+
 def _entropy(logits: Tensor, target: Tensor, smoothing: float) -> Tensor:
     return F.cross_entropy(logits.float(), target, label_smoothing=smoothing)
+
+
+class Answer(NamedTuple):
+    """Output of a network for a batch."""
+
+    logits: Tensor  # (B, classes)
+    tokens: Tensor | None = None  # (B, N, D) after the compared block
+
+    def halves(self) -> "tuple[Answer, Answer]":
+        first, second = self.logits.chunk(2)
+        if self.tokens is None:
+            return Answer(first), Answer(second)
+        return Answer(first, self.tokens.chunk(2)[0]), Answer(second, self.tokens.chunk(2)[1])
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a batch should be answered with."""
+
+    gap: Gap  # loss of the logits, which attacks increase
+    weight: float = 0.0  # of the distance from the tokens
+    tokens: Tensor | None = None  # of the teacher
+
+    def loss(self, answer: Answer) -> Tensor:
+        found = self.gap(answer.logits)
+        if self.tokens is None or answer.tokens is None:
+            return found
+        return found + self.weight * distance(answer.tokens, self.tokens)
 
 
 class Objective:
@@ -44,6 +82,7 @@ class Objective:
         self.recipe, self.network, self.teacher = recipe, network, teacher
         self.mean, self.std = (torch.tensor(each).reshape(-1, 1, 1) for each in (view.mean, view.std))
         self.removal = _removal(recipe, network)
+        self.compared, self.taught = (_compared(recipe, each) if teacher else None for each in (network, teacher))
 
     def loss(self, model: nn.Module, images: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
         """Loss of a batch. Random numbers come from torch's global generator.
@@ -54,40 +93,41 @@ class Objective:
             smoothing: label smoothing.
         """
         adversarial, shown = self.recipe.adversarial, self._corrupted(images)
-        if self.teacher is None:
-            gap: Gap = partial(_entropy, target=labels, smoothing=smoothing)
-        else:
-            gap = partial(divergence, target=self._answers(images))
+        target = Target(partial(_entropy, target=labels, smoothing=smoothing))
+        if self.teacher is not None:
+            target = self._taught(images)
         if adversarial is None:
-            with self._without_blocks(len(images)):
-                return gap(model(shown))
+            return target.loss(self._answer(model, shown))
         if adversarial.loss == "trades":
-            return self._trades(model, shown, gap, adversarial)
-        perturbed = self._ascend(shown, gap, adversarial)
+            return self._trades(model, shown, target, adversarial)
+        perturbed = self._ascend(shown, target.gap, adversarial)
         if not adversarial.clean:
-            with self._without_blocks(len(images)):
-                return gap(model(perturbed))
-        with self._without_blocks(2 * len(images)):
-            there, clean = model(torch.cat([perturbed, images])).chunk(2)
-        return gap(there) + adversarial.clean * gap(clean)
+            return target.loss(self._answer(model, perturbed))
+        there, clean = self._answer(model, torch.cat([perturbed, images])).halves()
+        return target.loss(there) + adversarial.clean * target.loss(clean)
 
-    def _trades(self, model: nn.Module, shown: Tensor, gap: Gap, adversarial: Adversarial) -> Tensor:
+    def _trades(self, model: nn.Module, shown: Tensor, target: Target, adversarial: Adversarial) -> Tensor:
         """Loss of TRADES (Zhang et al., ICML 2019)."""
         with torch.no_grad():
             own = self.network(shown).float().softmax(-1)
         perturbed = self._ascend(shown, partial(divergence, target=own), adversarial)
-        with self._without_blocks(2 * len(shown)):
-            clean, there = model(torch.cat([shown, perturbed])).chunk(2)
-        return gap(clean) + adversarial.beta * divergence(there, clean.float().softmax(-1))
+        clean, there = self._answer(model, torch.cat([shown, perturbed])).halves()
+        return target.loss(clean) + adversarial.beta * divergence(there.logits, clean.logits.float().softmax(-1))
+
+    def _answer(self, model: nn.Module, images: Tensor) -> Answer:
+        """Answer of the trained network, without random blocks of tokens if the recipe removes them."""
+        with nullcontext() if self.removal is None else self.removal(len(images)), output_of(self.compared) as tokens:
+            return Answer(model(images), *tokens)
 
     @torch.no_grad()
-    def _answers(self, images: Tensor) -> Tensor:
-        """The teacher's probabilities."""
+    def _taught(self, images: Tensor) -> Target:
+        """The teacher's probabilities and tokens as target."""
         assert self.teacher is not None
         self.teacher.to(images.device)
-        with autocast(self.recipe.training.precision, images.device):
-            logits: Tensor = self.teacher(self._pixels(images))
-        return logits.float().softmax(-1)
+        with autocast(self.recipe.training.precision, images.device), output_of(self.taught) as tokens:
+            logits = self.teacher(self._pixels(images))
+        weight = self.recipe.features.weight if self.recipe.features else 0.0
+        return Target(partial(divergence, target=logits.float().softmax(-1)), weight, *tokens)
 
     def _pixels(self, images: Tensor) -> Tensor:
         """Images in [0, 1] from normalised images."""
@@ -118,8 +158,16 @@ class Objective:
         changed[chosen] = (_mixed(self._pixels(images[chosen]), given).to(images) - mean) / std
         return changed
 
-    def _without_blocks(self, count: int) -> AbstractContextManager[object]:
-        return nullcontext() if self.removal is None else self.removal(count)
+
+def _compared(recipe: ImageRecipe, network: nn.Module | None) -> nn.Module | None:
+    """Block of a network after which tokens are compared; None: they are not."""
+    if recipe.features is None or network is None:
+        return None
+    found = blocks(network)
+    block = recipe.features.block or max(1, len(found) - 1)
+    if block > len(found):
+        raise InputError(f"features.block is {block}; expected at most {len(found)}, the number of blocks")
+    return found[block - 1]
 
 
 def _inside(x: Tensor, low: Tensor, high: Tensor) -> Tensor:

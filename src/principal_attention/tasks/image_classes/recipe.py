@@ -1,13 +1,13 @@
 """Recipe keys of image classification: the images and their augmentation."""
 
-from typing import Any, ClassVar, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import Field, field_validator, model_validator
 
 from ...adapt.named import ModelRef
 from ...plumbing.sections import Count, NotNegative, Positive, Section, Share, Whole
 from ...recipes.schema import Data, Recipe
-from .hardening_keys import Adversarial, CorruptedImages, TokenRemoval
+from .hardening_keys import Adversarial, CorruptedImages, Features, TokenRemoval
 
 OWN = "self"  # value of `teacher` for the model of init_from
 
@@ -65,7 +65,10 @@ class Augment(Section):
 class ImageRecipe(Recipe):
     """Image classification."""
 
-    fixed: ClassVar = (*Recipe.fixed, "augment.repeats", "teacher", "adversarial", "corruptions", "token_removal")
+    fixed: ClassVar = (
+        *Recipe.fixed, "augment.repeats", "teacher", "features", "trained_share", "adversarial", "corruptions",
+        "token_removal",
+    )  # fmt: skip
 
     task: Literal["images"] = Field("images", description="Kind of task: image classification.")
     data: ImageData = Field(description="Images to train and validate on.")
@@ -74,6 +77,10 @@ class ImageRecipe(Recipe):
         None,
         description="Model whose answers on the clean images replace the labels; self: the model of init_from. null: "
         "labels, or self where adversarial.loss is distill.",
+    )
+    features: Features | None = Field(None, description="Learn tokens inside the teacher as well; null: answers only.")
+    trained_share: Annotated[float, Field(gt=0, le=1)] = Field(
+        1.0, description="Share of the network's blocks that is trained, from the input; the others stay as they are."
     )
     adversarial: Adversarial | None = Field(None, description="Adversarial training; null: none.")
     corruptions: CorruptedImages | None = Field(None, description="Corruption of the training images; null: none.")
@@ -87,6 +94,10 @@ class ImageRecipe(Recipe):
         loss = self.adversarial.loss if self.adversarial else None
         if self.teacher and loss in ("pgd", "trades"):
             raise ValueError(f"adversarial.loss is {loss}, which uses labels, and teacher is {self.teacher}; drop one")
+        if self.features is not None and not self.learns_from:
+            raise ValueError("features are the teacher's, and teacher is null; drop features or name a teacher")
+        if self.features is not None and self.token_removal:
+            raise ValueError("features compares all tokens, and token_removal removes some; drop one")
         if self.learns_from == OWN and self.init_from is None:
             raise ValueError("the teacher is the model of init_from, which is missing")
         return self

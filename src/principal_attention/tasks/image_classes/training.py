@@ -1,5 +1,6 @@
 """Training task of image classification."""
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from accelerate import Accelerator
 from timm.data import Mixup
 from torch import Tensor, nn
 
+from ...adapt.blocks import blocks, freeze_after
 from ...adapt.named import ModelRef
 from ...analysis.track import EXAMPLES, KernelPCATracker
 from ...errors import InputError
@@ -68,6 +70,8 @@ class ImageTask(Task):
             _check_same_images(view, teacher)
             train = replace(train, label=None)
             validation = numbered_for(with_labels(validation, view, labels, lambda: teacher), view, labels)
+        if recipe.trained_share < 1:
+            freeze_after(self.model, math.ceil(recipe.trained_share * len(blocks(self.model))))
         self.objective = Objective(recipe, self.model, view, _answering(teacher))
         random = (
             augment.crop != "none" or augment.flip or augment.rand_augment or augment.color_jitter or augment.erasing
