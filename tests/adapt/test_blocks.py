@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import principal_attention as pa
-from principal_attention.adapt.blocks import blocks, freeze_after, output_of
+from principal_attention.adapt.blocks import Features, blocks, freeze_after
 from principal_attention.errors import InputError
 from principal_attention.vision.pixels import OnPixels
 
@@ -39,9 +39,10 @@ def test_blocks_of_a_model_of_transformers():
     model = ViTForImageClassification(config)
     found = blocks(model)
     assert len(found) == 3
-    with output_of(found[1]) as tokens:
-        states = model(torch.rand(2, 3, 32, 32), output_hidden_states=True).hidden_states
-    torch.testing.assert_close(tokens[0], states[2])  # the first state is that before all blocks
+    with Features.of(model, model.config.num_labels).kept() as features:
+        made = model(torch.rand(2, 3, 32, 32), output_hidden_states=True)
+    torch.testing.assert_close(features[0], made.hidden_states[2])  # the first state is that before all blocks
+    torch.testing.assert_close(model.classifier(features[1]), made.logits)
 
 
 def test_blocks_of_a_network_without_attention_are_its_stages():
@@ -51,17 +52,22 @@ def test_blocks_of_a_network_without_attention_are_its_stages():
         blocks(nn.ReLU())
 
 
-def test_outputs_are_kept_inside_the_context_only():
-    model, images = vit(depth=2).eval(), torch.rand(2, 3, 32, 32)
-    with output_of(model.blocks[0]) as first:
-        model(images)
-        model(images)
+def test_features_are_kept_inside_the_context_only():
+    model, images = vit(depth=3).eval(), torch.rand(2, 3, 32, 32)
+    with Features.of(model, 4, block=1).kept() as features:
+        logits = model(images)
     model(images)
-    assert len(first) == 2
-    assert first[0].equal(model.blocks[0](model._pos_embed(model.patch_embed(images))))
-    with output_of(None) as nothing:
-        model(images)
-    assert nothing == []
+    assert len(features) == 2
+    assert features[0].equal(model.blocks[0](model._pos_embed(model.patch_embed(images))))
+    assert model.head(features[1]).equal(logits)
+
+
+def test_the_default_block_is_the_last_but_one():
+    model = vit(depth=3)
+    assert Features.of(model, 4).block is model.blocks[1]
+    assert Features.of(vit(depth=1), 4).last is not None
+    with pytest.raises(InputError, match=r"features.block is 4; expected at most 3"):
+        Features.of(model, 4, block=4)
 
 
 def test_later_blocks_and_the_classifier_are_frozen():

@@ -1,7 +1,8 @@
-"""Blocks of a network in order, the tokens after them, and the parameters up to one of them."""
+"""Blocks of a network in order, features inside it, and the parameters up to a block."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
@@ -38,23 +39,38 @@ def _children(module: nn.Module) -> list[nn.Module]:
     return _children(found[0]) if len(found) == 1 else found[:-1]
 
 
-@contextmanager
-def output_of(module: nn.Module | None) -> Iterator[list[Tensor]]:
-    """Context that yields a list to which every call of a module appends its output, the first one if it has several.
-    The list stays empty if there is no module."""
-    found: list[Tensor] = []
+@dataclass(frozen=True)
+class Features:
+    """Two places of a classifier: the tokens after one of its blocks, and the input of its last layer."""
 
-    def keep(called: nn.Module, given: Any, output: Any) -> None:
-        found.append(output if isinstance(output, Tensor) else output[0])
+    block: nn.Module
+    last: nn.Module | None  # None if no linear layer has as many outputs as there are classes
 
-    if module is None:
-        yield found
-        return
-    handle = module.register_forward_hook(keep)
-    try:
-        yield found
-    finally:
-        handle.remove()
+    @classmethod
+    def of(cls, model: nn.Module, num_classes: int, block: int | None = None) -> "Features":
+        """`block` counts from 1. Default: the last but one."""
+        found = blocks(model)
+        if block is not None and block > len(found):
+            raise InputError(f"features.block is {block}; expected at most {len(found)}, the number of blocks")
+        linear = [each for each in model.modules() if isinstance(each, nn.Linear) and each.out_features == num_classes]
+        return cls(found[(block or max(1, len(found) - 1)) - 1], linear[-1] if linear else None)
+
+    @contextmanager
+    def kept(self) -> Iterator[list[Tensor]]:
+        """Context that yields a list, to which a call of the model appends what it computes at both places."""
+        found: list[Tensor] = []
+
+        def keep(module: nn.Module, given: Any, output: Any) -> None:
+            found.append(output if isinstance(output, Tensor) else output[0])
+
+        handles = [self.block.register_forward_hook(keep)]
+        if self.last is not None:
+            handles.append(self.last.register_forward_hook(lambda _, given, output: found.append(given[0])))
+        try:
+            yield found
+        finally:
+            for handle in handles:
+                handle.remove()
 
 
 def freeze_after(model: nn.Module, count: int) -> None:

@@ -86,14 +86,12 @@ def _recipe(ref: ModelRef, kind: Kind, threat: Threat, asked: Request) -> Recipe
         sections["robustify"] = Robustify.parse(asked.robustify).model_dump(exclude_unset=True)
     if asked.epochs is not None:
         sections["schedule"] = {"epochs": asked.epochs}
-    if asked.labels:
-        sections["teacher"] = None
     for name, value in asked.threat.items():
         _set(sections, threat.keys[name], value)
     if asked.labels and "loss" in threat.keys and "loss" not in asked.threat:
         _set(sections, threat.keys["loss"], "pgd")
-    if sections.get("adversarial", {}).get("loss") in ("pgd", "trades"):
-        sections["teacher"] = None
+    if asked.labels or sections.get("adversarial", {}).get("loss") in ("pgd", "trades"):
+        sections |= {"teacher": None, "features": None}
     return read_recipe(threat.recipe, asked.overrides, sections)
 
 

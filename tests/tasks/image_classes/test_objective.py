@@ -167,16 +167,19 @@ def another(seed=3):
     return create("symvit_tiny_patch16_224", **OPTIONS).eval()
 
 
-def tokens_after(network, block, images):
-    """Tokens of a ViT of timm after a block, without hooks."""
+def features(network, block, images):
+    """Tokens of a ViT of timm after a block, and its normalised class token, without hooks."""
     x = network._pos_embed(network.patch_embed(images))
-    for each in network.blocks[:block]:
+    found = []
+    for number, each in enumerate(network.blocks, 1):
         x = each(x)
-    return x
+        if number == block:
+            found.append(x)
+    return [*found, network.norm(x)[:, 0]]
 
 
 @pytest.mark.parametrize("block", [1, 2, None])
-def test_tokens_of_the_teacher_are_learnt_with_their_weight(network, batch, block):
+def test_features_of_the_teacher_are_learnt_with_their_weight(network, batch, block):
     images, labels = batch
     teacher, found = another(), []
     depth = len(network.blocks)
@@ -188,16 +191,18 @@ def test_tokens_of_the_teacher_are_learnt_with_their_weight(network, batch, bloc
     perturbed = seen.images[-1][:6]
     apart = 0.0
     for shown, weight in ((perturbed, 1.0), (images, 0.5)):
-        own, target = (tokens_after(each, block or depth - 1, x) for each, x in ((network, shown), (teacher, images)))
-        ratios = [(a - b).norm() ** 2 / b.norm() ** 2 for a, b in zip(own, target, strict=True)]
-        apart = apart + 3.0 * weight * sum(ratios) / len(ratios)
+        own, target = (features(each, block or depth - 1, x) for each, x in ((network, shown), (teacher, images)))
+        for place in range(2):
+            pairs = zip(own[place], target[place], strict=True)
+            ratios = [(a - b).norm() ** 2 / b.norm() ** 2 for a, b in pairs]
+            apart = apart + 3.0 * weight * sum(ratios) / len(ratios)
     # The same perturbed images with and without features: attacks ascend the loss of the answers alone.
     torch.testing.assert_close(found[1] - found[0], apart)
     found[1].backward()
     assert all(each.grad is None for each in teacher.parameters())
 
 
-def test_a_model_of_the_teachers_tokens_has_no_distance_from_them(network, batch):
+def test_a_copy_of_the_teacher_has_no_loss(network, batch):
     made = objective(network, OnPixels(network, HALF, HALF), teacher="self", features={})
     assert made.loss(network, *batch).abs() < 1e-6  # rounding of pixels and back
 
@@ -211,7 +216,7 @@ def test_a_block_that_the_network_does_not_have_is_refused(network):
     ("sections", "said"),
     [
         ({"features": {}}, "features are the teacher's, and teacher is null"),
-        ({"features": {}, "teacher": "self", "token_removal": {}}, "features compares all tokens"),
+        ({"features": {}, "teacher": "self", "token_removal": {}}, "features are of all tokens"),
         ({"trained_share": 0}, "greater than 0"),
     ],
 )

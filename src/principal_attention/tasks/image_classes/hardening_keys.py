@@ -1,4 +1,4 @@
-"""Recipe keys of robust training: adversarial examples, corrupted images, the teacher's tokens, and removed blocks."""
+"""Recipe keys of robust training: adversarial examples, corrupted images, teacher features, and removed blocks."""
 
 from typing import Annotated, Literal
 
@@ -51,15 +51,14 @@ class CorruptedImages(Section):
         return kinds
 
 
-class Features(Section):
-    """Tokens inside the teacher that the model learns as well, so that it changes less on images it has not seen."""
+class LearntFeatures(Section):
+    """Features inside the teacher that the model learns as well, so that it changes less on images it has not seen:
+    the tokens after a block, and the input of the last layer."""
 
     weight: NotNegative = Field(
-        1.0, description="Weight of the squared distance from the teacher's tokens, divided by their squared norm."
+        1.0, description="Weight of the squared distance from the teacher's features, divided by their squared norm."
     )
-    block: Count | None = Field(
-        None, description="Block after which tokens are compared, from 1; null: the last but one."
-    )
+    block: Count | None = Field(None, description="Block whose tokens are compared, from 1; null: the last but one.")
 
 
 class TokenRemoval(Section):

@@ -1,11 +1,11 @@
 """Loss of robust training: what the model must answer, and on which version of the images.
 
-The target of an image is its label, or the teacher's answer to the clean image, and tokens inside the teacher. The
-image may then be corrupted, be perturbed by gradient ascent on the loss, and lose blocks of its tokens.
+The target of an image is its label, or the teacher's answer to the clean image, and features inside the teacher.
+The image may then be corrupted, be perturbed by gradient ascent on the loss, and lose blocks of its tokens.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -14,8 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...adapt.blocks import blocks, output_of
-from ...errors import InputError
+from ...adapt.blocks import Features
 from ...training.precision import autocast
 from ...vision.corruptions import CORRUPTIONS, corrupt
 from ...vision.models.classifier import View
@@ -30,11 +29,11 @@ def divergence(logits: Tensor, target: Tensor) -> Tensor:
     return F.kl_div(logits.float().log_softmax(-1), target, reduction="batchmean")
 
 
-def distance(tokens: Tensor, target: Tensor) -> Tensor:
-    """Squared distance of tokens (B, …) from `target`, divided by the squared norm of `target`, averaged over the
-    batch."""
-    apart = (tokens.float() - target.float()).flatten(1).square().sum(1)
-    return (apart / target.float().flatten(1).square().sum(1).clamp(min=1e-12)).mean()
+def distance(features: Sequence[Tensor], target: Sequence[Tensor]) -> Tensor:
+    """Squared distance of features (B, …) from `target`, divided by its squared norm, averaged over the batch; the sum
+    over places."""
+    pairs = [(x.float().flatten(1), y.float().flatten(1)) for x, y in zip(features, target, strict=True)]
+    return torch.stack([((x - y).square().sum(1) / y.square().sum(1).clamp(min=1e-12)).mean() for x, y in pairs]).sum()
 
 
 def _entropy(logits: Tensor, target: Tensor, smoothing: float) -> Tensor:
@@ -45,13 +44,11 @@ class Answer(NamedTuple):
     """Output of a network for a batch."""
 
     logits: Tensor  # (B, classes)
-    tokens: Tensor | None = None  # (B, N, D) after the compared block
+    features: Sequence[Tensor] = ()
 
     def halves(self) -> "tuple[Answer, Answer]":
-        first, second = self.logits.chunk(2)
-        if self.tokens is None:
-            return Answer(first), Answer(second)
-        return Answer(first, self.tokens.chunk(2)[0]), Answer(second, self.tokens.chunk(2)[1])
+        (first, second), halves = self.logits.chunk(2), [each.chunk(2) for each in self.features]
+        return Answer(first, [half[0] for half in halves]), Answer(second, [half[1] for half in halves])
 
 
 @dataclass(frozen=True)
@@ -59,14 +56,12 @@ class Target:
     """What a batch should be answered with."""
 
     gap: Gap  # loss of the logits, which attacks increase
-    weight: float = 0.0  # of the distance from the tokens
-    tokens: Tensor | None = None  # of the teacher
+    features: Sequence[Tensor] = ()  # of the teacher
+    weight: float = 0.0  # of the distance from them
 
     def loss(self, answer: Answer) -> Tensor:
         found = self.gap(answer.logits)
-        if self.tokens is None or answer.tokens is None:
-            return found
-        return found + self.weight * distance(answer.tokens, self.tokens)
+        return found + self.weight * distance(answer.features, self.features) if self.features else found
 
 
 class Objective:
@@ -82,7 +77,9 @@ class Objective:
         self.recipe, self.network, self.teacher = recipe, network, teacher
         self.mean, self.std = (torch.tensor(each).reshape(-1, 1, 1) for each in (view.mean, view.std))
         self.removal = _removal(recipe, network)
-        self.compared, self.taught = (_compared(recipe, each) if teacher else None for each in (network, teacher))
+        self.features: list[Features] = []  # of the network and of the teacher, if they are compared
+        if teacher is not None and recipe.features is not None:
+            self.features = [Features.of(each, view.num_classes, recipe.features.block) for each in (network, teacher)]
 
     def loss(self, model: nn.Module, images: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
         """Loss of a batch. Random numbers come from torch's global generator.
@@ -116,18 +113,23 @@ class Objective:
 
     def _answer(self, model: nn.Module, images: Tensor) -> Answer:
         """Answer of the trained network, without random blocks of tokens if the recipe removes them."""
-        with nullcontext() if self.removal is None else self.removal(len(images)), output_of(self.compared) as tokens:
-            return Answer(model(images), *tokens)
+        removed = nullcontext() if self.removal is None else self.removal(len(images))
+        with removed, self._keeping(0) as features:
+            return Answer(model(images), features)
+
+    def _keeping(self, number: int) -> AbstractContextManager[list[Tensor]]:
+        """Context that keeps the features of the network (0) or of the teacher (1)."""
+        return self.features[number].kept() if self.features else nullcontext([])
 
     @torch.no_grad()
     def _taught(self, images: Tensor) -> Target:
-        """The teacher's probabilities and tokens as target."""
+        """The teacher's probabilities and features as target."""
         assert self.teacher is not None
         self.teacher.to(images.device)
-        with autocast(self.recipe.training.precision, images.device), output_of(self.taught) as tokens:
+        with autocast(self.recipe.training.precision, images.device), self._keeping(1) as features:
             logits = self.teacher(self._pixels(images))
         weight = self.recipe.features.weight if self.recipe.features else 0.0
-        return Target(partial(divergence, target=logits.float().softmax(-1)), weight, *tokens)
+        return Target(partial(divergence, target=logits.float().softmax(-1)), features, weight)
 
     def _pixels(self, images: Tensor) -> Tensor:
         """Images in [0, 1] from normalised images."""
@@ -157,17 +159,6 @@ class Objective:
         changed = images.clone()
         changed[chosen] = (_mixed(self._pixels(images[chosen]), given).to(images) - mean) / std
         return changed
-
-
-def _compared(recipe: ImageRecipe, network: nn.Module | None) -> nn.Module | None:
-    """Block of a network after which tokens are compared; None: they are not."""
-    if recipe.features is None or network is None:
-        return None
-    found = blocks(network)
-    block = recipe.features.block or max(1, len(found) - 1)
-    if block > len(found):
-        raise InputError(f"features.block is {block}; expected at most {len(found)}, the number of blocks")
-    return found[block - 1]
 
 
 def _inside(x: Tensor, low: Tensor, high: Tensor) -> Tensor:

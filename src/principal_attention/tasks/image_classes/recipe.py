@@ -7,7 +7,7 @@ from pydantic import Field, field_validator, model_validator
 from ...adapt.named import ModelRef
 from ...plumbing.sections import Count, NotNegative, Positive, Section, Share, Whole
 from ...recipes.schema import Data, Recipe
-from .hardening_keys import Adversarial, CorruptedImages, Features, TokenRemoval
+from .hardening_keys import Adversarial, CorruptedImages, LearntFeatures, TokenRemoval
 
 OWN = "self"  # value of `teacher` for the model of init_from
 
@@ -78,7 +78,9 @@ class ImageRecipe(Recipe):
         description="Model whose answers on the clean images replace the labels; self: the model of init_from. null: "
         "labels, or self where adversarial.loss is distill.",
     )
-    features: Features | None = Field(None, description="Learn tokens inside the teacher as well; null: answers only.")
+    features: LearntFeatures | None = Field(
+        None, description="Features inside the teacher to learn as well; null: answers only."
+    )
     trained_share: Annotated[float, Field(gt=0, le=1)] = Field(
         1.0, description="Share of the network's blocks that is trained, from the input; the others stay as they are."
     )
@@ -97,7 +99,7 @@ class ImageRecipe(Recipe):
         if self.features is not None and not self.learns_from:
             raise ValueError("features are the teacher's, and teacher is null; drop features or name a teacher")
         if self.features is not None and self.token_removal:
-            raise ValueError("features compares all tokens, and token_removal removes some; drop one")
+            raise ValueError("features are of all tokens, and token_removal removes some; drop one")
         if self.learns_from == OWN and self.init_from is None:
             raise ValueError("the teacher is the model of init_from, which is missing")
         return self
