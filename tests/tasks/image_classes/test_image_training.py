@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import timm
 import torch
+from accelerate import Accelerator
 from PIL import Image
 from safetensors.torch import load_file
 
@@ -76,6 +77,38 @@ def test_a_finished_run_is_where_another_begins(quick, folders, tmp_path):
     third = load_file(tmp_path / "third" / "model.safetensors")
     assert third["head.weight"].shape == (10, 24)
     torch.testing.assert_close(third["blocks.1.mlp.fc1.weight"], first["blocks.1.mlp.fc1.weight"], atol=1e-9, rtol=0)
+
+
+def test_saved_weights_lie_between_those_before_and_after(quick, folders, tmp_path):
+    """The metrics are of the saved weights, and the training itself does not depend on the interpolation."""
+    source = folders(per_class=24)
+    quick(tmp_path / "start", f"data.source={source}", base=PLAIN)
+    words = ["model=null", f"init_from={tmp_path / 'start'}", f"data.source={source}", "schedule.epochs=2",
+             "training.batch_size=8", "schedule.warmup_epochs=0", "optimizer.lr=1e-2"]  # fmt: skip
+    runs = {share: quick(tmp_path / str(share), f"interpolation={share}", base=words) for share in (1, 0.25)}
+    start, end, between = (load_file(tmp_path / name / "model.safetensors") for name in ("start", "1", "0.25"))
+    for name, weight in between.items():
+        torch.testing.assert_close(weight, 0.75 * start[name] + 0.25 * end[name])
+    assert not start["blocks.0.mlp.fc1.weight"].allclose(end["blocks.0.mlp.fc1.weight"])
+    task = ImageTask(read_recipe(tmp_path / "0.25", ["init_from=" + str(tmp_path / "0.25"), "interpolation=1"]))
+    task.model.eval()
+    assert task.evaluate(task.model, Accelerator(cpu=True))["loss"] == pytest.approx(runs[0.25].metrics["loss"])
+    with pytest.raises(InputError, match=r"has no weights for head .* the same classes"):
+        ImageTask(read_recipe("digits/symvit", ["model=null", f"init_from={tmp_path / 'start'}", "interpolation=0.5",
+                                                "data.source=digits"]))  # fmt: skip
+    with pytest.raises(InputError, match="weights of init_from; set it"):
+        read_recipe("digits/symvit", ["interpolation=0.5"])
+
+
+def test_the_share_of_blocks_that_is_trained(quick, folders, tmp_path):
+    source = folders(per_class=24)
+    quick(tmp_path / "start", f"data.source={source}", base=PLAIN)
+    quick(tmp_path / "end", base=["model=null", f"init_from={tmp_path / 'start'}", f"data.source={source}",
+                                  "schedule.epochs=1", "schedule.warmup_epochs=0", "training.batch_size=8",
+                                  "trained_share=0.4"])  # fmt: skip
+    start, end = (load_file(tmp_path / name / "model.safetensors") for name in ("start", "end"))
+    same = {name for name in start if start[name].equal(end[name])}
+    assert {name for name in start if name.startswith(("blocks.1.", "norm.", "head."))} == same  # 0.4 of 2 blocks is 1
 
 
 def test_robustify_in_a_recipe_and_in_what_it_leaves(quick, tmp_path):

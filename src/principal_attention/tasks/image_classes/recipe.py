@@ -66,8 +66,8 @@ class ImageRecipe(Recipe):
     """Image classification."""
 
     fixed: ClassVar = (
-        *Recipe.fixed, "augment.repeats", "teacher", "features", "trained_share", "adversarial", "corruptions",
-        "token_removal",
+        *Recipe.fixed, "augment.repeats", "teacher", "features", "trained_share", "interpolation", "adversarial",
+        "corruptions", "token_removal",
     )  # fmt: skip
 
     task: Literal["images"] = Field("images", description="Kind of task: image classification.")
@@ -83,6 +83,11 @@ class ImageRecipe(Recipe):
     )
     trained_share: Annotated[float, Field(gt=0, le=1)] = Field(
         1.0, description="Share of the network's blocks that is trained, from the input; the others stay as they are."
+    )
+    interpolation: Annotated[float, Field(gt=0, le=1)] = Field(
+        1.0,
+        description="Share of the way from the weights of init_from to the trained ones at which the saved weights lie "
+        "(Wortsman et al., CVPR 2022). Below 1 the model changes less.",
     )
     adversarial: Adversarial | None = Field(None, description="Adversarial training; null: none.")
     corruptions: CorruptedImages | None = Field(None, description="Corruption of the training images; null: none.")
@@ -100,6 +105,8 @@ class ImageRecipe(Recipe):
             raise ValueError("features are the teacher's, and teacher is null; drop features or name a teacher")
         if self.features is not None and self.token_removal:
             raise ValueError("features are of all tokens, and token_removal removes some; drop one")
+        if self.interpolation < 1 and self.init_from is None:
+            raise ValueError(f"interpolation is {self.interpolation:g}, which is from the weights of init_from; set it")
         if self.learns_from == OWN and self.init_from is None:
             raise ValueError("the teacher is the model of init_from, which is missing")
         return self

@@ -1,5 +1,6 @@
 """Training task of image classification."""
 
+import copy
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -72,6 +73,7 @@ class ImageTask(Task):
             validation = numbered_for(with_labels(validation, view, labels, lambda: teacher), view, labels)
         if recipe.trained_share < 1:
             freeze_after(self.model, math.ceil(recipe.trained_share * len(blocks(self.model))))
+        self.start = self._interpolated_from()
         self.objective = Objective(recipe, self.model, view, _answering(teacher))
         random = (
             augment.crop != "none" or augment.flip or augment.rand_augment or augment.color_jitter or augment.erasing
@@ -98,6 +100,29 @@ class ImageTask(Task):
         if made.missing:
             raise InputError(f"the teacher {name} has no weights for {made.missing[-1]}; fine-tune it first")
         made.model.requires_grad_(False)
+        return made
+
+    def _interpolated_from(self) -> dict[str, Tensor] | None:
+        """The weights before training, if the saved weights are to lie between them and the trained ones."""
+        if self.recipe.interpolation == 1:
+            return None
+        if self.classifier.missing:
+            raise InputError(
+                f"interpolation is {self.recipe.interpolation:g}, and {self.recipe.init_from} has no weights for "
+                f"{self.classifier.missing[-1]} to start from; expected a model with the same classes"
+            )
+        return {name: value.clone() for name, value in self.model.state_dict().items()}
+
+    def _between(self, model: nn.Module) -> nn.Module:
+        """The model with the weights to save."""
+        if self.start is None:
+            return model
+        made = copy.deepcopy(model)
+        share = self.recipe.interpolation
+        with torch.no_grad():
+            for name, value in made.state_dict().items():
+                if value.is_floating_point():
+                    value.copy_(torch.lerp(self.start[name].to(value), value, share))
         return made
 
     def _watched_images(self) -> tuple[Callable[[nn.Module], object], int]:
@@ -138,7 +163,7 @@ class ImageTask(Task):
         )  # fmt: skip
         problem, counts = None, torch.zeros(4)
         try:
-            counts = count(model, batches, device=accelerator.device)
+            counts = count(self._between(model), batches, device=accelerator.device)
         except InputError as wrong:
             problem = wrong
         raise_together(problem, accelerator)
@@ -152,7 +177,7 @@ class ImageTask(Task):
         )
 
     def save(self, folder: Path, model: nn.Module) -> None:
-        self.classifier.save(folder, model)
+        self.classifier.save(folder, self._between(model))
 
     def headline(self, metrics: dict[str, float]) -> str:
         return f"top-1 {metrics['top1']:.2%}"

@@ -147,10 +147,9 @@ def _timm(
     model = _sized(create, what, image_size, remote=weights == "hub")
     if notes.read(model) is not None:
         robustify(model)
-    if classes not in (None, model.num_classes):  # after loading all weights, or timm would not report missing ones
-        model.reset_classifier(classes)
+    missing = _renew_classifier(model, classes)  # after loading all weights, or timm would not report missing ones
     args = getattr(model, "model_args", args)  # models of this package store their arguments, as JSON
-    return _described(model, args, image_size)
+    return replace(_described(model, args, image_size), missing=missing)
 
 
 def _sized(make: Callable[..., Any], what: str, image_size: int | None, *, remote: bool = False) -> Any:
@@ -232,14 +231,21 @@ def _folder(ref: ModelRef, classes: int | None, args: dict[str, Any], image_size
     if ref.is_transformers:
         return _huggingface(str(folder), classes, args)
     model = _sized(lambda **sized: read_model(folder, **args, **sized), f"the model of {folder}", image_size)
-    if classes not in (None, model.num_classes):
-        model.reset_classifier(classes)
+    missing = _renew_classifier(model, classes)
     if notes.read(model) is not None:
         robustify(model)
     labels = card.get("label_names") or []
     named = isinstance(labels, list) and len(labels) == model.num_classes
     made = _described(model, {**card.get("model_args", {}), **args}, image_size)
-    return replace(made, labels=tuple(map(str, labels)) if named else None)
+    return replace(made, labels=tuple(map(str, labels)) if named else None, missing=missing)
+
+
+def _renew_classifier(model: Any, classes: int | None) -> tuple[str, ...]:
+    """Give a timm model with another number of classes a new last layer; returns its name, if it was renewed."""
+    if classes in (None, model.num_classes):
+        return ()
+    model.reset_classifier(classes)
+    return (str(model.pretrained_cfg.get("classifier", "the last layer")),)
 
 
 def _described(model: Any, args: dict[str, Any], image_size: int | None) -> Classifier:
