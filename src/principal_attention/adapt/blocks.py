@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..errors import InputError
 from .models import attention_modules
@@ -73,11 +74,13 @@ class Features:
                 handle.remove()
 
 
-def freeze_after(model: nn.Module, count: int) -> None:
-    """Freeze all parameters but those of the first `count` blocks and those before them, such as the patch
-    embedding's."""
+def freeze_after(model: nn.Module, count: int) -> list[nn.Module]:
+    """Freeze all parameters but those of the first `count` blocks and those before them, such as the patch embedding's.
+    Returns the frozen batch norms, which keep their statistics only if they stay in evaluation mode."""
     last = {id(each) for each in blocks(model)[count - 1].parameters()}
     ordered = list(model.parameters())
     end = max(place for place, each in enumerate(ordered) if id(each) in last)
     for each in ordered[end + 1 :]:
         each.requires_grad_(False)
+    return [each for each in model.modules()
+            if isinstance(each, _BatchNorm) and not any(p.requires_grad for p in each.parameters())]  # fmt: skip

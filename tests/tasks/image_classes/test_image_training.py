@@ -111,6 +111,21 @@ def test_the_share_of_blocks_that_is_trained(quick, folders, tmp_path):
     assert {name for name in start if name.startswith(("blocks.1.", "norm.", "head."))} == same  # 0.4 of 2 blocks is 1
 
 
+def test_frozen_batch_norms_keep_their_statistics(quick, folders, tmp_path):
+    words = ["model.name=resnet10t", "model.options={in_chans: 3}", f"data.source={folders(size=32)}",
+             "data.image_size=32", "schedule.epochs=1", "schedule.warmup_epochs=0", "training.batch_size=8",
+             "training.log_every=1"]  # fmt: skip
+    quick(tmp_path / "start", base=words)
+    words[:2] = ["model=null", f"init_from={tmp_path / 'start'}", "trained_share=0.6", "teacher=self", "features={}",
+                 "adversarial.eps=0.1"]  # fmt: skip
+    quick(tmp_path / "end", base=words)
+    start, end = (load_file(tmp_path / name / "model.safetensors") for name in ("start", "end"))
+    same = {name for name in start if start[name].equal(end[name])}
+    later = {name for name in start if name.startswith(("layer3.", "layer4.", "fc."))}
+    assert later  # conv1, bn1, layer1 and layer2 are 4 of 6 blocks
+    assert later == same
+
+
 def test_robustify_in_a_recipe_and_in_what_it_leaves(quick, tmp_path):
     rpc = ("robustify.preset=admm", "robustify.iterations=3", "robustify.layers=all")
     quick(tmp_path / "run", *rpc, recipe="digits/symvit", base=QUICK)

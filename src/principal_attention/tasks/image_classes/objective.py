@@ -168,7 +168,7 @@ def _inside(x: Tensor, low: Tensor, high: Tensor) -> Tensor:
 @contextmanager
 def _frozen(network: nn.Module) -> Iterator[None]:
     """Evaluation mode without gradients of the parameters, as an attacker meets the model."""
-    training = network.training
+    training = [each for each in network.modules() if each.training]
     wanted = [each for each in network.parameters() if each.requires_grad]
     network.eval()
     for each in wanted:
@@ -176,7 +176,8 @@ def _frozen(network: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        network.train(training)
+        for module in training:
+            module.training = True
         for each in wanted:
             each.requires_grad_(True)
 

@@ -71,8 +71,9 @@ class ImageTask(Task):
             _check_same_images(view, teacher)
             train = replace(train, label=None)
             validation = numbered_for(with_labels(validation, view, labels, lambda: teacher), view, labels)
+        self.still: list[nn.Module] = []  # frozen modules that stay in evaluation mode
         if recipe.trained_share < 1:
-            freeze_after(self.model, math.ceil(recipe.trained_share * len(blocks(self.model))))
+            self.still = freeze_after(self.model, math.ceil(recipe.trained_share * len(blocks(self.model))))
         self.start = self._interpolated_from()
         self.objective = Objective(recipe, self.model, view, _answering(teacher))
         random = (
@@ -147,6 +148,8 @@ class ImageTask(Task):
         )  # fmt: skip
 
     def loss(self, model: nn.Module, batch: Any, step: int) -> Tensor:
+        for each in self.still:
+            each.eval()
         device = next(model.parameters()).device
         images, labels = (t.to(device, non_blocking=True) for t in batch)
         if self.mixup is None:
