@@ -243,7 +243,7 @@ def shown(table: Table, row: str, column: str, cases: Sequence[str]) -> str:
     text = f"{fmean(values):.1f}"
     if len(values) > 1:
         text += f" ± {stdev(values):.1f}"
-    return text + (f" ({len(values)} seed)" if len(values) < len(seeds) else "")
+    return text + (f" ({len(values)} of {len(seeds)} seeds)" if len(values) < len(seeds) else "")
 
 
 def differences(table: Table, row: str, base: str, column: str, cases: Sequence[str]) -> str:

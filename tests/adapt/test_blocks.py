@@ -72,8 +72,14 @@ def test_the_default_block_is_the_last_but_one():
 
 def test_later_blocks_and_the_classifier_are_frozen():
     model = vit(depth=3)
-    freeze_after(model, 2)
+    freeze_after(model, 0.5)  # of 3 blocks, rounded up: 2
     trained = {name for name, each in model.named_parameters() if each.requires_grad}
     assert {"cls_token", "pos_embed", "patch_embed.proj.weight", "blocks.0.attn.qkv.weight"} <= trained
     assert any(name.startswith("blocks.1.") for name in trained)
     assert not any(name.startswith(("blocks.2.", "norm", "head")) for name in trained)
+
+
+def test_the_share_of_blocks_is_exact():
+    model = vit(depth=10)
+    freeze_after(model, 0.7)
+    assert [any(p.requires_grad for p in each.parameters()) for each in model.blocks] == [True] * 7 + [False] * 3

@@ -1,5 +1,6 @@
 """Blocks of a network in order, features inside it, and the parameters up to a block."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -74,10 +75,12 @@ class Features:
                 handle.remove()
 
 
-def freeze_after(model: nn.Module, count: int) -> list[nn.Module]:
-    """Freeze all parameters but those of the first `count` blocks and those before them, such as the patch embedding's.
-    Returns the frozen batch norms, which keep their statistics only if they stay in evaluation mode."""
-    last = {id(each) for each in blocks(model)[count - 1].parameters()}
+def freeze_after(model: nn.Module, share: float) -> list[nn.Module]:
+    """Freeze all parameters but those of the first blocks, a share of them rounded up, and those before them, such as
+    the patch embedding's. Returns the frozen batch norms, which keep their statistics only in evaluation mode."""
+    found = blocks(model)
+    count = math.ceil(round(share * len(found), 6))  # 0.7 × 10 is more than 7 in floating point
+    last = {id(each) for each in found[count - 1].parameters()}
     ordered = list(model.parameters())
     end = max(place for place, each in enumerate(ordered) if id(each) in last)
     for each in ordered[end + 1 :]:

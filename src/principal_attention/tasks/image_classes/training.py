@@ -1,7 +1,6 @@
 """Training task of image classification."""
 
 import copy
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from accelerate import Accelerator
 from timm.data import Mixup
 from torch import Tensor, nn
 
-from ...adapt.blocks import blocks, freeze_after
+from ...adapt.blocks import freeze_after
 from ...adapt.named import ModelRef
 from ...analysis.track import EXAMPLES, KernelPCATracker
 from ...errors import InputError
@@ -73,7 +72,7 @@ class ImageTask(Task):
             validation = numbered_for(with_labels(validation, view, labels, lambda: teacher), view, labels)
         self.still: list[nn.Module] = []  # frozen modules that stay in evaluation mode
         if recipe.trained_share < 1:
-            self.still = freeze_after(self.model, math.ceil(recipe.trained_share * len(blocks(self.model))))
+            self.still = freeze_after(self.model, recipe.trained_share)
         self.start = self._interpolated_from()
         self.objective = Objective(recipe, self.model, view, _answering(teacher))
         random = (
